@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +14,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.input_format import SentencePooling, Tokenizer
 from meltpoint.adapters.head import FamilyHead
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
+from meltpoint.adapters.layers.side_by_side import ApartError
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,19 @@ class Encoder(nn.Module, ABC):
             ValueError: the family does not support it.
         """
         raise ValueError(f"{self.revision} is not a transformers encoder, which lora needs; use norm_bias or top_k.")
+
+    def join_lora(self, others: Sequence[Encoder]) -> None:
+        """Hold the LoRA matrices of several trials side by side (`layers.side_by_side`): its own, and those of others.
+
+        From then on, a batch holds the trials' rows one after another.
+
+        Args:
+            others: copies that share all other weights with this encoder.
+
+        Raises:
+            ApartError: the family does not keep the rows of a batch apart.
+        """
+        raise ApartError(f"{self.revision} has no LoRA matrices.")
 
     def save_lora(self, folder: Path) -> None:
         """Write LoRA's matrices in the format of `peft`, for `PeftModel.from_pretrained`; nothing without them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +17,7 @@ from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.affine import ScalarMix
 from meltpoint.adapters.layers.bundle import MemberRng, keep_members
+from meltpoint.adapters.layers.side_by_side import SideBySide
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.tasks.core.task import Task
 
@@ -39,11 +40,13 @@ class AdaptedModel(nn.Module):
 
     Attributes:
         mix: the learned mixes of all layers, or None if the heads read the top layer.
-        members: number of trials; more than one only if the encoder never trains.
+        members: number of trials; more than one only if they share the encoder's weights, but for `beside`.
         layers_read: indices of the encoder's layers whose cached states the model reads, bottom → top.
         starts_at: the layer whose cached states stand in for it and those below, which never train; None if the layers
             above it train, too, or the encoder cannot start there.
-        frozen: ids of the encoder's parameters that never train.
+        frozen: ids of the encoder's parameters that never train, or train side by side.
+        beside: the encoder's weights that each member has for itself, side by side, by name; empty if its weights are
+            common to all members.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class AdaptedModel(nn.Module):
         self.rng = rng
         self.members = members
         self.layers_read = layers_read
+        self.beside = {f"{name}.weight": part for name, part in self.named_modules() if isinstance(part, SideBySide)}
         self.starts_at: int | None = None
         self.frozen: frozenset[int] = frozenset()
         self.encoder_is_frozen = False
@@ -87,7 +91,9 @@ class AdaptedModel(nn.Module):
         """
         labels_words = self.head.shape.of_kind.labels_words
         cls_only = self.head.reads == "first" and not (self.encoder_is_frozen or labels_words)
-        batch = replace(batch, cls_only=cls_only)
+        batch, lanes = replace(batch, cls_only=cls_only), batch.lanes
+        if self.beside and self.members > 1:
+            batch, lanes = batch.repeated(self.members // lanes), self.members
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             if batch.states is not None and self.starts_at is not None:
                 read = self.encoder.top_from(batch, batch.states[0, 0].float(), self.starts_at)[None]
@@ -96,15 +102,16 @@ class AdaptedModel(nn.Module):
             else:
                 every = self.encoder.read(batch)
                 read = torch.stack([every[layer] for layer in self.layers_read])
-        return read.view(len(read), batch.lanes, -1, *read.shape[2:])
+        return read.view(len(read), lanes, -1, *read.shape[2:])
 
     def forward(self, batch: Batch) -> Tensor:
         """The heads' scores: (members, rows, outputs) or (members, rows, words, outputs)."""
         return self.head(self.states(batch), batch)
 
     def own_parameters(self) -> dict[str, nn.Parameter]:
-        """The head's and the mix's parameters by name; the first dimension of each is the members'."""
-        return {name: own for name, own in self.named_parameters() if not name.startswith("encoder.")}
+        """Each member's own parameters by name, with the members as first dimension: head, mix and `beside`."""
+        named = self.named_parameters()
+        return {name: own for name, own in named if not name.startswith("encoder.") or name in self.beside}
 
     def layer_groups(self) -> list[LayerGroup]:
         """Every parameter that may train in one group, bottom → top; the head and the mix come last."""
@@ -115,6 +122,7 @@ class AdaptedModel(nn.Module):
         groups.append(LayerGroup("head", tuple(self.own_parameters().values())))
         covered = {id(parameter) for group in groups for parameter in group.parameters}
         trained = {id(parameter) for parameter in self.parameters()} - self.frozen
+        trained |= {id(layer.weight) for layer in self.beside.values()}
         assert covered == trained, "a parameter is in no layer group"
         return groups
 
@@ -128,15 +136,19 @@ class AdaptedModel(nn.Module):
         """The number of weights of the loaded encoder."""
         return sum(own.numel() for own in self.pretrained.parameters())
 
-    def encoder_sizes(self) -> list[int]:
-        """The number of weights of each layer group that may train, with the encoder's whole embedding table."""
+    def encoder_sizes(self, member: int = 0) -> list[int]:
+        """The number of a member's weights of each layer group that may train, with the whole embedding table."""
+        own = {id(layer.weight): layer.of(member).numel() for layer in self.beside.values()}
+        if own:
+            return [sum(own.get(id(p), 0) for p in group.parameters) for group in self.encoder.layer_groups()]
         groups = self.layer_groups()[:-1] if self.frozen else self.pretrained.layer_groups()
         return [sum(p.numel() for p in group.parameters) for group in groups]
 
     def own_weights(self, member: int) -> dict[str, Tensor]:
-        """A copy of a member's head and mix, in the shapes of a bundle of one."""
-        own = self.own_parameters().items()
-        return {name: parameter.detach()[member : member + 1].clone() for name, parameter in own}
+        """A copy of a member's own weights, in the shapes of a bundle of one."""
+        own = {name: parameter.detach()[member : member + 1] for name, parameter in self.own_parameters().items()}
+        own |= {name: layer.of(member) for name, layer in self.beside.items()}
+        return {name: tensor.clone() for name, tensor in own.items()}
 
     def encoder_weights(self, copied: bool = True) -> dict[str, Tensor]:
         """The encoder's weights that may train, named as in this model; all of its tensors if all weights may.
@@ -174,6 +186,8 @@ class AdaptedModel(nn.Module):
         self.head.keep(members)
         if self.mix is not None:
             keep_members(self.mix, members)
+        for layer in self.beside.values():
+            layer.keep(members)
         self.members = len(members)
 
 
@@ -192,7 +206,8 @@ def build(
         ValueError: the mode or the setting does not fit the encoder.
     """
     adaptation = modes.get(mode)
-    assert len(members) == 1 or not adaptation.trains_encoder, "each trial trains its own encoder"
+    is_alone = adaptation.trains_encoder and not adaptation.side_by_side
+    assert len(members) == 1 or not is_alone, "each trial trains its own encoder"
     shape = HeadShape(
         task.kind, encoder.dim, task.outputs, task.label_range,
         native=encoder.native, pooling=encoder.pooling, joins_pairs=encoder.tokenizer.joins_pairs,
@@ -212,14 +227,24 @@ def build(
         encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})  # weights only
         encoder.set_dropout(float(setting["encoder_dropout"]))
         if adaptation.adapt is not None and trains:
-            with torch.random.fork_rng(devices=[]):  # new weights depend on the trial's seed alone
-                torch.manual_seed(members[0].seed)
-                adaptation.adapt(encoder, setting)
+            _adapt(encoder, members, adaptation.adapt)
     model = AdaptedModel(encoder, top, mix, rng, len(members), pretrained, layers_read)
     if adaptation.trains_encoder and trains:
         _freeze_for_good(model, adaptation.phases(setting))
     model.freeze_encoder(not adaptation.trains_encoder)
     return model.to(device)
+
+
+def _adapt(encoder: Encoder, members: Sequence[Member], adapt: Callable[[Encoder, Setting], None]) -> None:
+    """Give an encoder each member's new weights, which depend on its seed alone; several members' are side by side."""
+    common = {id(own): own for own in (encoder.tokenizer, *encoder.parameters())}
+    others = [copy.deepcopy(encoder, dict(common)) for _ in members[1:]]
+    for one, member in zip((encoder, *others), members, strict=True):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(member.seed)
+            adapt(one, member.setting)
+    if others:
+        encoder.join_lora(others)
 
 
 def _freeze_for_good(model: AdaptedModel, phases: Sequence[Phase]) -> None:
@@ -231,5 +256,6 @@ def _freeze_for_good(model: AdaptedModel, phases: Sequence[Phase]) -> None:
     model.frozen = frozenset(below | {id(own) for own in model.encoder.parameters() if not own.requires_grad})
     for own in model.encoder.parameters():
         own.requires_grad_(id(own) not in model.frozen)
+    model.frozen |= {id(layer.weight) for layer in model.beside.values()}
     if 0 < lowest < len(groups) == model.encoder.layers and model.encoder.freeze_below(lowest - 1):
         model.starts_at, model.layers_read = lowest - 1, (lowest - 1,)

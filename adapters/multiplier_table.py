@@ -128,6 +128,8 @@ class Mode:
         rung: its place among all modes by the cost of a trial, the cheapest first.
         adapt: changes a trial's own copy of the encoder before training, from the complete setting: it adds weights, or
             freezes some for good by `requires_grad`; None changes nothing.
+        side_by_side: whether trials that train the encoder share its frozen weights, so that a GPU can train several
+            as one bundle.
         space: the mode whose space files lie under this mode's own; "" for none.
         families: the families of encoders that it supports; () for all.
         is_random: whether its runs depend on the seed.
@@ -148,6 +150,7 @@ class Mode:
     colour: str
     rung: int
     adapt: Callable[[Encoder, Setting], None] | None = None
+    side_by_side: bool = False
     space: str = ""
     families: tuple[str, ...] = ()
     is_random: bool = True

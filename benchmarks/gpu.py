@@ -95,7 +95,7 @@ class Trial:
     Attributes:
         folder: of the encoder.
         pieces: the sentences' length; None for SST-2's lengths.
-        members: trials side by side on the frozen encoder.
+        members: trials side by side on the encoder's frozen weights.
         graphs: False starts each kernel by itself.
     """
 
@@ -242,14 +242,15 @@ def parts(base: str, mini: str, tiny: bool) -> dict[str, Callable[[], dict[str, 
         "minilm fine_tuning, plain": lambda: one_trial(replace(short, graphs=False, epochs=3)),
         "minilm Trainer": lambda: the_trainer(replace(short, epochs=3), False),
         "minilm lora": lambda: one_trial(replace(short, mode="lora")),
+        "minilm lora, 16 side by side": lambda: one_trial(replace(short, mode="lora", members=2 * processes)),
         "minilm frozen bilstm, 8": lambda: one_trial(frozen),
         "bert_base fine_tuning, 32": lambda: one_trial(large),
         "bert_base fine_tuning, 128": lambda: one_trial(replace(large, batch_size=128)),
         "bert_base fine_tuning, 32, plain": lambda: one_trial(replace(large, graphs=False)),
         "bert_base lora, 32": lambda: one_trial(replace(large, mode="lora")),
+        "bert_base lora, 32, 8 side by side": lambda: one_trial(replace(large, mode="lora", members=processes)),
         "bert_base Trainer, 32": lambda: the_trainer(large, False),
         "minilm fine_tuning, processes": lambda: side_by_side(short, processes, seconds),
-        "minilm lora, 16 processes": lambda: side_by_side(replace(short, mode="lora"), 2 * processes, seconds),
         "bert_base Trainer, 128, compiled": lambda: the_trainer(replace(large, batch_size=128, epochs=4), True),
     }
 

@@ -187,6 +187,19 @@ class Batch:
         more = {} if self.source is None else self.source.tensors()
         return own | {f"source.{name}": tensor for name, tensor in more.items()}
 
+    def repeated(self, times: int) -> Batch:
+        """The encoder's inputs several times, one copy after another, with their padding."""
+        made: dict[str, Any] = {
+            name: own.repeat(times, 1)
+            for name in ("pieces", "piece_mask", "segments", "source_places")
+            if (own := getattr(self, name)) is not None
+        }
+        if self.source is not None:
+            starts = self.source.pieces.numel() * torch.arange(times, device=self.pieces.device)
+            made["source_places"] += starts.repeat_interleave(len(self.pieces))[:, None]
+            made["source"] = self.source.repeated(times)
+        return replace(self, places=None, lengths=(), **made)
+
     def to(self, device: torch.device) -> Batch:
         """The same batch with every tensor on `device`."""
         return self.mapped(lambda tensor: tensor.to(device, non_blocking=True))

@@ -37,6 +37,7 @@ MODE = replace(
     colour="#c2408c",
     rung=4,
     adapt=adapt,
+    side_by_side=True,
     space="fine_tuning",
     families=("hf",),
     hyperparameters=(RANK, ALPHA),

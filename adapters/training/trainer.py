@@ -1,7 +1,7 @@
 """The single training loop for all modes and tricks, which the loop reads from the multiplier table.
 
 It trains a bundle: trials of one cell, side by side, on the same frozen encoder (`layers.bundle`). A trial that trains
-its encoder is a bundle of one.
+its encoder is a bundle of one, except LoRA's on a GPU (`layers.side_by_side`).
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ class Trainer:
     def _weights_are_finite(self) -> Tensor:
         """(active trials,) bool."""
         finite = self.head_optimiser.weights.isfinite().all(1)
-        if self.trains_encoder:
+        if self.encoder_optimiser is not None:
             norm = nn.utils.get_total_norm([parameter.detach() for parameter in self.model.encoder.parameters()])
             finite = finite & norm.isfinite()
         return finite

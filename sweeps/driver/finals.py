@@ -25,7 +25,7 @@ from meltpoint.sweeps.driver.running_trial import write_record
 from meltpoint.sweeps.ledger.ledger import Ledger, read_lines
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, Role, Trial, TrialRecord
 from meltpoint.sweeps.on_ray.workers import Scorer
-from meltpoint.sweeps.search.cell_progress import CellProgress
+from meltpoint.sweeps.search.cell_progress import CellProgress, is_as_alone
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_final, finals_of
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -141,7 +141,8 @@ class Finals:
         is_best = progress.best is not None and record.id == progress.best.id
         is_default = bool(progress.planned_defaults) and record.id == progress.published_trial
         answered = any(final.answered_by == record.id for final in progress.finalists)
-        return (is_best or (is_default and record.status == "finished")) and not answered
+        is_its_run = is_best or (is_default and record.status == "finished")
+        return is_its_run and is_as_alone(record) and not answered
 
     # Once they are trained.
 

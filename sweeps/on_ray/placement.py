@@ -88,6 +88,7 @@ def place(
 
     found = gpus_of_nodes(ray.nodes())  # type: ignore[no-untyped-call]
     gpus, why = settle(resources, found)
+    planner.on_gpus = gpus != 0
     shares: dict[CellKey, float] = {}
     if resources.address is not None:
         needed = 1.0 if gpus == "auto" else gpus

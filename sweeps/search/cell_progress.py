@@ -104,9 +104,15 @@ def searches_layers(cell: OpenCell) -> bool:
     return not mode.trains_encoder and any(one.shapes and one.name in searched for one in mode.hyperparameters)
 
 
-def can_bundle(cell: OpenCell) -> bool:
-    """True if trials of a cell can train as a bundle: the encoder is frozen, and there is no early stopping."""
-    return not modes.get(cell.mode).trains_encoder and cell.space.early_stopping is None
+def can_bundle(cell: OpenCell, on_gpus: bool) -> bool:
+    """True if trials of a cell can train as a bundle, by its mode; never with early stopping."""
+    mode = modes.get(cell.mode)
+    return (not mode.trains_encoder or (mode.side_by_side and on_gpus)) and cell.space.early_stopping is None
+
+
+def is_as_alone(record: TrialRecord) -> bool:
+    """True if a trial has the numbers that it has alone; beside others, a trained encoder draws other dropout masks."""
+    return record.trained_together == 1 or not modes.get(record.mode).trains_encoder
 
 
 def work_of(cell: OpenCell) -> float:

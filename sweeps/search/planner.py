@@ -21,7 +21,14 @@ from meltpoint.sweeps.ledger.records import (
     facts_of,
     identity,
 )
-from meltpoint.sweeps.search.cell_progress import CellProgress, can_bundle, default_seeds, planned_trials, work_of
+from meltpoint.sweeps.search.cell_progress import (
+    CellProgress,
+    can_bundle,
+    default_seeds,
+    is_as_alone,
+    planned_trials,
+    work_of,
+)
 from meltpoint.sweeps.search.early_ends import check_searches
 from meltpoint.sweeps.search.locked_test import FIRST_ROUND, TestRounds, is_closed
 from meltpoint.sweeps.search.study import Identify, Study, Suggestion
@@ -42,6 +49,7 @@ class Planner:
     Attributes:
         strays: records that belong to no current cell (different metric, data or code); they are ignored.
         closed_for_search: whether the time budget is spent.
+        on_gpus: whether trials run on GPUs (`on_ray.placement.place`).
         cheapest_first: whether cells with short trials come first, so that a short budget gives at least some results.
         alone: ids of trials that no longer train in a bundle.
         codes: the code versions whose records count; the first one is part of trials' identities.
@@ -58,7 +66,7 @@ class Planner:
         cells = list(cells)
         past, self.strays = by_cell(records, {cell.key: facts_of(cell) for cell in cells}, self.codes)
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
-        self.closed_for_search = self.cheapest_first = False
+        self.closed_for_search = self.cheapest_first = self.on_gpus = False
         self.alone: set[str] = set()
         self._check_searches()
 
@@ -158,10 +166,10 @@ class Planner:
 
         A model sees new results only between bundles: of 8 trials once, of 16 or more three times.
         """
-        if not can_bundle(cell):
+        if not can_bundle(cell, self.on_gpus):
             return 1
         target = self.cells[cell.key].target
-        open_cells = sum(can_bundle(p.cell) and p.may_begin for p in self.cells.values())
+        open_cells = sum(can_bundle(p.cell, self.on_gpus) and p.may_begin for p in self.cells.values())
         even = -(-target * max(1, open_cells) // slots)
         learning = max(LARGEST_BUNDLE // 2, -(-target // 4)) if cell.searcher in MODELS else LARGEST_BUNDLE
         return min(LARGEST_BUNDLE, even, learning)
@@ -233,7 +241,7 @@ class Planner:
         """The search trial with the same setting and seed as a final, which then need not run; else None."""
         source = progress.best if trial.role == "final" else progress.search.get(progress.published_trial)
         same = source is not None and source.status == "finished" and source.seed == trial.seed
-        return source if same else None
+        return source if source is not None and same and is_as_alone(source) else None
 
     def _next_search(self) -> Trial | None:
         """The next search trial, of the cell with the smallest share of its trials begun."""

@@ -14,15 +14,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from meltpoint.adapters import encoders, heads
+from meltpoint.adapters import encoders, heads, modes
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.input_format import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.reading import free_bytes
 from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory, resolve_precision
+from meltpoint.adapters.layers.side_by_side import ApartError
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.settings import bundle_key
+from meltpoint.adapters.settings import bundle_key, encoder_tricks
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData
@@ -136,12 +137,16 @@ def bundles(orders: Sequence[Order]) -> list[list[Order]]:
     """The orders in groups with an equal `bundle_key`, in the order of each group's first member.
 
     On a CPU the orders of a group also read the data in the same order. Trials that read different rows share no work
-    there, and batches padded to one width would change the last bits of each.
+    there, and batches padded to one width would change the last bits of each. Trials that train their encoder train
+    alone there, since they would share no time; so do those with rates of their own for each layer.
     """
     groups: dict[object, list[Order]] = {}
     for order in orders:
-        key = bundle_key(order.setting, order.mode, order.head), None if order.gpus else order.seed
-        groups.setdefault(key, []).append(order)
+        own: object = None if order.gpus else order.seed
+        if modes.get(order.mode).trains_encoder:
+            is_alone = not order.gpus or any(trick.is_on(order.setting) for trick in encoder_tricks())
+            own = order.id if is_alone else order.setting["encoder_dropout"]
+        groups.setdefault((bundle_key(order.setting, order.mode, order.head), own), []).append(order)
     return list(groups.values())
 
 
@@ -169,7 +174,7 @@ def run(work: WorkOrder, began: float | None = None) -> Iterator[list[TrialEvent
 
 
 def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[TrialEvent]]:
-    """Train trials side by side; if memory is too small for that, half of them at a time."""
+    """Train trials side by side; if memory or their encoder does not allow that, half of them at a time."""
     open_trials = {order.id: Attempt() for order in orders}
     has_trained = False
     try:
@@ -187,7 +192,7 @@ def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[T
             yield _endings(open_trials, lost_gpu(error))
             raise  # no later trial of this process could train; Tune ends it, and the trials run elsewhere
         outcome = _outcome_of(error, orders)  # any other error is these trials' outcome; the sweep continues
-        is_halved = is_out_of_memory(error) and len(orders) > 1 and not has_trained
+        is_halved = (is_out_of_memory(error) or isinstance(error, ApartError)) and len(orders) > 1 and not has_trained
     if is_halved:
         release_memory()
         half = len(orders) // 2
@@ -232,11 +237,12 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Trial
     saves = first.saving_share > 0 and len(orders) == 1
     saved = EpochCheckpoints(first, meter.seconds) if saves else None
     past = Resumed() if saved is None else saved.resume(trainer)
-    begun = _begun(trainer, orders, past, [] if saved is None else saved.notes)
-    yield [TrialEvent(trial=order.id, attempt=begun) for order in orders]
+    notes = [] if saved is None else saved.notes
+    attempts = [_begun(trainer, order, member, past, notes) for member, order in enumerate(orders)]
+    yield [TrialEvent(trial=order.id, attempt=begun) for order, begun in zip(orders, attempts, strict=True)]
     for count in range(1, len(past.epochs) + 1):
-        yield [_epoch_ended(trainer, first, 0, begun.model_copy(update={"epochs": list(past.epochs[:count])}))]
-    attempts = [begun.model_copy(update={"epochs": list(past.epochs)}) for _ in orders]
+        attempts[0] = attempts[0].model_copy(update={"epochs": list(past.epochs[:count])})
+        yield [_epoch_ended(trainer, first, 0, attempts[0])]
     for results in trainer.epochs():
         ended_at = time.time()
         for member, result in results:
@@ -288,31 +294,31 @@ def _epoch_ended(trainer: Trainer, order: Order, member: int, attempt: Attempt) 
     )  # fmt: skip
 
 
-def _begun(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: Sequence[str]) -> Attempt:
-    """The common start of trials that train side by side.
+def _begun(trainer: Trainer, order: Order, member: int, past: Resumed, notes: Sequence[str]) -> Attempt:
+    """The start of one of the trials that train side by side.
 
     Args:
-        past: the epochs that they resume from.
+        past: the epochs that it resumes from.
         notes: faults of the saved epochs.
     """
-    limit = int(orders[0].setting["max_pieces"])
-    own = sum(one[0].numel() for one in trainer.model.own_parameters().values())
+    limit, model = int(order.setting["max_pieces"]), trainer.model
+    own = sum(one[0].numel() for name, one in model.own_parameters().items() if name not in model.beside)
     return Attempt(
-        hardware=hardware_record(trainer), trained_together=len(orders),
-        input_notes=input_notes(trainer.data, limit, trainer.model.encoder.max_pieces), storage_notes=list(notes),
-        task_parameters=own, trained_parameters=own + trained_of_encoder(trainer),
-        model_parameters=own + trainer.model.encoder_size,
+        hardware=hardware_record(trainer), trained_together=len(trainer.trials),
+        input_notes=input_notes(trainer.data, limit, model.encoder.max_pieces), storage_notes=list(notes),
+        task_parameters=own, trained_parameters=own + trained_of_encoder(trainer, member),
+        model_parameters=own + model.encoder_size,
         resumed_after_epochs=len(past.epochs), seconds_before=past.seconds, micro_batch_size=trainer.micro_batch,
         versions=versions(),
     )  # fmt: skip
 
 
-def trained_of_encoder(trainer: Trainer) -> int:
-    """The number of encoder weights that a trainer's plan trains: those of layer groups that are open in any epoch."""
+def trained_of_encoder(trainer: Trainer, member: int) -> int:
+    """The number of encoder weights that a trial's plan trains: those of layer groups that are open in any epoch."""
     if not trainer.trains_encoder:
         return 0
-    table = trainer.trials[0].table
-    return sum(size for group, size in enumerate(trainer.model.encoder_sizes()) if table.ever_trains(group))
+    table = trainer.trials[member].table
+    return sum(size for group, size in enumerate(trainer.model.encoder_sizes(member)) if table.ever_trains(group))
 
 
 def hardware_record(trainer: Trainer) -> HardwareRecord:

@@ -323,13 +323,14 @@ def make_stack(load_tiny: Callable[[str], Encoder]) -> Callable[..., Trainer]:
     def make(
         kind: Kind, head: str, trials: Sequence[tuple[int, Mapping[str, Value]]],
         mode: str = "feature_extraction", frozen_states: FrozenStates | None = None, family: str = "bert",
+        recorder: CudaRecorder | None = None,
     ) -> Trainer:  # fmt: skip
         encoder = load_tiny(family)
         members = [Member(complete_setting(mode, head, setting), seed) for seed, setting in trials]
         input_format = input_format_of({}, heads.get(head).joint_pairs)
         data = encoded(kind, tiny_examples(kind, 10), tiny_examples(kind, 6), encoder, 32, input_format)
         model = build(encoder, data.task, mode, head, members, HARDWARE.device)
-        return Trainer(model, data, mode, members, HARDWARE, frozen_states)
+        return Trainer(model, data, mode, members, HARDWARE, frozen_states, recorder=recorder)
 
     return make
 

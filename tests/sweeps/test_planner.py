@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_of, spread
-from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.tests.sweeps.planning import drive, note_of, planned
 
 
@@ -237,6 +237,27 @@ def test_trials_of_a_frozen_cell_come_together_and_an_encoder_that_trains_has_it
         together = planned(spec, [cell], trials=4).next_together(slots=1)
         assert len(together) == (4 if cell.mode == "feature_extraction" else 1)
         assert {proposal.cell for proposal in together} == {cell.key}
+
+
+def test_trials_of_lora_come_together_where_there_are_gpus(spec, cells):
+    fine_tuned = next(cell for cell in cells if cell.mode == "fine_tuning")
+    lora = open_cells(spec.model_copy(update={"modes": ("lora",)}))[0]
+    for cell, on_gpus, size in ((lora, True, 4), (lora, False, 1), (fine_tuned, True, 1)):
+        planner = planned(spec, [cell], trials=4)
+        planner.on_gpus = on_gpus
+        assert len(planner.next_together(slots=1)) == size
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_final_is_the_search_s_run_unless_that_trained_its_encoder_beside_others(spec, make_record, together: int):
+    cell = open_cells(spec.model_copy(update={"modes": ("lora",)}))[0]
+    planner = planned(spec, [cell], trials=1)
+    (trial,) = planner.next_together(slots=1)
+    planner.end(make_record(trial).model_copy(update={"trained_together": together}))
+    progress = planner.cells[cell.key]
+    final = planner.missing_finals(progress)[0]
+    assert final.seed == trial.seed
+    assert (planner.answer(progress, final) is None) == (together > 1)
 
 
 def test_trials_that_train_together_are_different_and_begin_together(spec, cells):

@@ -25,6 +25,7 @@ from transformers.masking_utils import sdpa_mask
 from meltpoint.adapters.data.batch import UNPADDED, Row, Unpadded
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.families.huggingface.pretrained import UNBOUNDED
+from meltpoint.adapters.layers.side_by_side import SideBySide
 
 _ODD_PIECES = 24
 """The most special pieces in the checked rows: first the embeddings' padding pieces, then the lowest ids."""
@@ -339,6 +340,28 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, 
     scores = query[:, :, None] @ keys.transpose(2, 3) * scale
     weights = torch.softmax(scores.masked_fill(~unpadded.key_mask(), float("-inf")), -1)
     return (functional.dropout(weights, dropout) @ values).squeeze(2)
+
+
+# LoRA.
+
+
+ADAPTER = "default"  # peft's name of the only adapter
+
+
+def lora_parts(model: nn.Module) -> list[Any]:
+    """The layers that LoRA's matrices were added to."""
+    from peft.tuners.lora import LoraLayer
+
+    return [part for part in model.modules() if isinstance(part, LoraLayer)]
+
+
+def join_lora(models: Sequence[Sequence[Any]]) -> None:
+    """Put the LoRA matrices of several models' layers side by side into the first model's."""
+    for same in zip(*models, strict=True):
+        part = same[0]
+        factors = [one.scaling[ADAPTER] / part.scaling[ADAPTER] for one in same]
+        part.lora_A[ADAPTER] = SideBySide([one.lora_A[ADAPTER] for one in same], [1.0] * len(same))
+        part.lora_B[ADAPTER] = SideBySide([one.lora_B[ADAPTER] for one in same], factors)
 
 
 def name_without(name: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from meltpoint.adapters.families.huggingface.architecture import name_without
 from meltpoint.adapters.families.huggingface.pretrained import UNBOUNDED, TransformersHead
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
+from meltpoint.adapters.layers.side_by_side import ApartError
 
 _ROUNDING = 1e-4
 """The largest allowed difference between a shortcut's states and the full computation's, in float32."""
@@ -157,6 +158,28 @@ class HuggingFaceEncoder(Encoder):
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             self._lora = (get_peft_model(self.model, config),)
         self._group_of = {name: groups[name_without(name)] for name, _ in self.model.named_parameters()}
+
+    def join_lora(self, others: Sequence[Encoder]) -> None:
+        """See `Encoder.join_lora`; the states of a few rows are compared with those of each encoder alone.
+
+        DeBERTa's layers also read its relative positions, which no trial has for itself.
+        """
+        every, batch = (self, *others), self._batch("a b c", "a").repeated(1)
+        parts = [architecture.lora_parts(one) for one in every]
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            for part in itertools.chain(*parts):  # at 0, as they begin, they would hide a difference
+                nn.init.normal_(part.lora_B[architecture.ADAPTER].weight)
+            expected = torch.cat([one.eval().top(batch) for one in every])
+            architecture.join_lora(parts)
+            try:
+                found = self.top(batch.repeated(len(every)))
+                is_same = torch.allclose(found, expected, rtol=_ROUNDING, atol=_ROUNDING)
+            except RuntimeError:  # an input that has no part for each trial
+                is_same = False
+            for part in parts[0]:
+                part.lora_B[architecture.ADAPTER].weight.zero_()
+        if not is_same:
+            raise ApartError(f"trials cannot train side by side on {self.revision}.")
 
     def save_lora(self, folder: Path) -> None:
         """See `Encoder.save_lora`."""
@@ -299,7 +322,7 @@ class HuggingFaceEncoder(Encoder):
 
         The mask is left out if nothing is padded, unless the family then detects padding itself (XLM: its pad piece).
         """
-        for separate_above, always_masks in product((self._own_change, 0), (False, True)):
+        for separate_above, always_masks in itertools.product((self._own_change, 0), (False, True)):
             self.separate_above, self._always_masks = separate_above, always_masks
             if self._reads(rows, alone):
                 return
