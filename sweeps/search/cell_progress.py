@@ -104,10 +104,10 @@ def searches_layers(cell: OpenCell) -> bool:
     return not mode.trains_encoder and any(one.shapes and one.name in searched for one in mode.hyperparameters)
 
 
-def can_bundle(cell: OpenCell, on_gpus: bool) -> bool:
+def can_bundle(cell: OpenCell, gpus: int) -> bool:
     """True if trials of a cell can train as a bundle, by its mode; never with early stopping."""
     mode = modes.get(cell.mode)
-    return (not mode.trains_encoder or (mode.side_by_side and on_gpus)) and cell.space.early_stopping is None
+    return (not mode.trains_encoder or (mode.side_by_side and gpus > 0)) and cell.space.early_stopping is None
 
 
 def is_as_alone(record: TrialRecord) -> bool:

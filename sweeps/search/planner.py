@@ -49,7 +49,7 @@ class Planner:
     Attributes:
         strays: records that belong to no current cell (different metric, data or code); they are ignored.
         closed_for_search: whether the time budget is spent.
-        on_gpus: whether trials run on GPUs (`on_ray.placement.place`).
+        gpus: number of GPUs that trials run on (`on_ray.placement.place`).
         cheapest_first: whether cells with short trials come first, so that a short budget gives at least some results.
         alone: ids of trials that no longer train in a bundle.
         codes: the code versions whose records count; the first one is part of trials' identities.
@@ -66,7 +66,8 @@ class Planner:
         cells = list(cells)
         past, self.strays = by_cell(records, {cell.key: facts_of(cell) for cell in cells}, self.codes)
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
-        self.closed_for_search = self.cheapest_first = self.on_gpus = False
+        self.closed_for_search = self.cheapest_first = False
+        self.gpus = 0
         self.alone: set[str] = set()
         self._check_searches()
 
@@ -162,15 +163,15 @@ class Planner:
         return together
 
     def search_bundle(self, cell: OpenCell, slots: int) -> int:
-        """The largest number of search trials of a cell in one bundle.
+        """The largest number of search trials of a cell in one bundle: no worker idles, or no GPU where there are some.
 
         A model sees new results only between bundles: of 8 trials once, of 16 or more three times.
         """
-        if not can_bundle(cell, self.on_gpus):
+        if not can_bundle(cell, self.gpus):
             return 1
         target = self.cells[cell.key].target
-        open_cells = sum(can_bundle(p.cell, self.on_gpus) and p.may_begin for p in self.cells.values())
-        even = -(-target * max(1, open_cells) // slots)
+        open_cells = sum(can_bundle(p.cell, self.gpus) and p.may_begin for p in self.cells.values())
+        even = -(-target * max(1, open_cells) // (self.gpus or slots))
         learning = max(LARGEST_BUNDLE // 2, -(-target // 4)) if cell.searcher in MODELS else LARGEST_BUNDLE
         return min(LARGEST_BUNDLE, even, learning)
 

@@ -242,10 +242,10 @@ def test_trials_of_a_frozen_cell_come_together_and_an_encoder_that_trains_has_it
 def test_trials_of_lora_come_together_where_there_are_gpus(spec, cells):
     fine_tuned = next(cell for cell in cells if cell.mode == "fine_tuning")
     lora = open_cells(spec.model_copy(update={"modes": ("lora",)}))[0]
-    for cell, on_gpus, size in ((lora, True, 4), (lora, False, 1), (fine_tuned, True, 1)):
+    for cell, gpus, size in ((lora, 1, 4), (lora, 2, 2), (lora, 0, 1), (fine_tuned, 1, 1)):
         planner = planned(spec, [cell], trials=4)
-        planner.on_gpus = on_gpus
-        assert len(planner.next_together(slots=1)) == size
+        planner.gpus = gpus
+        assert len(planner.next_together(slots=8)) == size
 
 
 @pytest.mark.parametrize("together", [1, 2])

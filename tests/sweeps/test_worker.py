@@ -287,7 +287,7 @@ def test_trials_of_lora_train_side_by_side_on_a_gpu(spec, tmp_path, monkeypatch,
     monkeypatch.setattr(worker, "claim_device", lambda cpus, gpus: claim_device(cpus))
     (cell,) = open_cells(spec.model_copy(update={"modes": ("lora",)}))
     planner = Planner(spec, [replace(cell, trials=3)], [])
-    planner.on_gpus = True
+    planner.gpus = 1
     still = {"dropout": 0.0, "encoder_dropout": 0.0}
     orders = [
         order_of(cell, proposal, tmp_path, gpus=float(unlike != "gpus"), setting={
