@@ -6,12 +6,15 @@ with a tiny encoder: a test of the script, whose figures mean nothing."""
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.metadata
 import json
 import multiprocessing
 import os
 import random
+import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 import traceback
@@ -26,6 +29,7 @@ import torch
 from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.data.input_format import input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
+from meltpoint.adapters.families.huggingface.architecture import layer_stack
 from meltpoint.adapters.hardware import GRAPHS, claim_device
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
@@ -41,6 +45,8 @@ SIZES: dict[str, dict[str, int]] = {
     "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
 }
 """BERT-base (Devlin et al. 2018), all-MiniLM-L6-v2, and one for tests on a CPU."""
+
+MPS = "nvidia-cuda-mps-control"
 
 TASK = Task("made_up", "sentence_classification", "accuracy", "", {}, labels=("no", "yes"))
 
@@ -96,7 +102,9 @@ class Trial:
         folder: of the encoder.
         pieces: the sentences' length; None for SST-2's lengths.
         members: trials side by side on the encoder's frozen weights.
+        finals: True gives each of them its own seed, as finals have.
         graphs: False starts each kernel by itself.
+        compiled: True compiles the encoder's layers (torch.compile).
     """
 
     folder: str
@@ -107,7 +115,9 @@ class Trial:
     examples: int = 4096
     epochs: int = 4
     members: int = 1
+    finals: bool = False
     graphs: bool = True
+    compiled: bool = False
     tiny: bool = False
 
 
@@ -118,7 +128,7 @@ def trainer_of(trial: Trial) -> Trainer:
     setting = {**COMMON, "batch_size": trial.batch_size, "epochs": trial.epochs}
     if trial.mode != "feature_extraction":
         setting["encoder_dropout"] = 0.1
-    members = [Member(complete(setting | {"learning_rate": 3e-5 * (1 + n)}, trial.mode, trial.head), 0)
+    members = [Member(complete(setting | {"learning_rate": 3e-5 * (1 + n)}, trial.mode, trial.head), n * trial.finals)
                for n in range(trial.members)]  # fmt: skip
     own = input_format_of(members[0].setting, heads.get(trial.head).joint_pairs)
     splits = [sentences(trial.examples, trial.pieces, 0), sentences(256, trial.pieces, 1)]
@@ -126,6 +136,9 @@ def trainer_of(trial: Trial) -> Trainer:
     data = EncodedData(TASK, encoded[0], encoded[1], splits[1], splits[0])
     model = build(encoder, TASK, trial.mode, trial.head, members, hardware.device)
     model.encoder.static = model.encoder.static and trial.graphs
+    if trial.compiled:
+        for layer in layer_stack(model.encoder):
+            layer.compile(dynamic=False)
     return Trainer(model, data, trial.mode, members, hardware)
 
 
@@ -230,28 +243,54 @@ def ceiling(tiny: bool) -> float:
     return 2 * size**3 / statistics.median(seconds[5:])
 
 
+def under_mps(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Measure while NVIDIA's MPS runs the kernels of several processes at the same time; plainly where it is not."""
+    if shutil.which(MPS) is None:
+        return {**measure(), "without": MPS}
+    with tempfile.TemporaryDirectory(prefix="mps-") as folder:
+        os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        subprocess.run([MPS, "-d"], check=True)
+        try:
+            return measure()
+        finally:
+            subprocess.run([MPS], input="quit\n", text=True, check=False)
+            del os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CUDA_MPS_LOG_DIRECTORY"]
+
+
 def parts(base: str, mini: str, tiny: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """Every measurement by name; the cheap and the important ones first."""
-    processes, seconds = (2, 0.2) if tiny else (8, 6.0)
-    short = Trial(mini, examples=64, epochs=3, tiny=True) if tiny else Trial(mini)
-    large = Trial(base, pieces=128, examples=64 if tiny else 2048, epochs=3, tiny=tiny)
-    frozen = replace(short, mode="feature_extraction", head="bilstm", members=8, examples=64 if tiny else 1024)
-
-    return {
-        "minilm fine_tuning": lambda: one_trial(short),
-        "minilm fine_tuning, plain": lambda: one_trial(replace(short, graphs=False, epochs=3)),
-        "minilm Trainer": lambda: the_trainer(replace(short, epochs=3), False),
-        "minilm lora": lambda: one_trial(replace(short, mode="lora")),
-        "minilm lora, 16 side by side": lambda: one_trial(replace(short, mode="lora", members=2 * processes)),
-        "minilm frozen bilstm, 8": lambda: one_trial(frozen),
-        "bert_base fine_tuning, 32": lambda: one_trial(large),
-        "bert_base fine_tuning, 128": lambda: one_trial(replace(large, batch_size=128)),
-        "bert_base fine_tuning, 32, plain": lambda: one_trial(replace(large, graphs=False)),
-        "bert_base lora, 32": lambda: one_trial(replace(large, mode="lora")),
-        "bert_base lora, 32, 8 side by side": lambda: one_trial(replace(large, mode="lora", members=processes)),
+    count, seconds, examples = (2, 0.2, 64) if tiny else (8, 6.0, 2048)
+    tuned = Trial(mini, examples=64, epochs=3, tiny=True) if tiny else Trial(mini)
+    lora = replace(tuned, mode="lora")
+    frozen = replace(tuned, mode="feature_extraction", head="bilstm", examples=64 if tiny else 1024)
+    large = Trial(base, pieces=128, examples=examples, epochs=3, tiny=tiny)
+    larger = replace(large, batch_size=256, epochs=4)
+    alone = {
+        "minilm fine_tuning": tuned,
+        "minilm lora": lora,
+        "minilm lora, 16 side by side": replace(lora, members=2 * count),
+        "bert_base fine_tuning, 32": large,
+        "bert_base fine_tuning, 128": replace(large, batch_size=128),
+        "bert_base fine_tuning, 256": larger,
+        "bert_base fine_tuning, 256, compiled": replace(larger, compiled=True),
+        "bert_base lora, 32": replace(large, mode="lora"),
+        "bert_base lora, 32, 8 side by side": replace(large, mode="lora", members=count),
+        "minilm frozen bilstm": frozen,
+        "minilm frozen bilstm, 8 side by side": replace(frozen, members=count),
+        "minilm frozen bilstm, 3 finals": replace(frozen, members=3, finals=True),
+        "minilm lora, 3 finals": replace(lora, members=3, finals=True),
+        "minilm fine_tuning, plain": replace(tuned, graphs=False, epochs=3),
+        "bert_base fine_tuning, 32, plain": replace(large, graphs=False),
+    }
+    found = {name: functools.partial(one_trial, trial) for name, trial in alone.items()}
+    beside = functools.partial(side_by_side, tuned, seconds=seconds)
+    return found | {
+        "minilm fine_tuning, 8 processes, MPS": lambda: under_mps(lambda: beside(processes=count)),
+        "minilm fine_tuning, 16 processes, MPS": lambda: under_mps(lambda: beside(processes=2 * count)),
+        "minilm Trainer": lambda: the_trainer(replace(tuned, epochs=3), False),
         "bert_base Trainer, 32": lambda: the_trainer(large, False),
-        "minilm fine_tuning, processes": lambda: side_by_side(short, processes, seconds),
         "bert_base Trainer, 128, compiled": lambda: the_trainer(replace(large, batch_size=128, epochs=4), True),
+        "minilm fine_tuning, 8 processes": lambda: beside(processes=count),
     }
 
 

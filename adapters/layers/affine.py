@@ -194,6 +194,31 @@ class _ByMembers(torch.autograd.Function):
         return by_bias, by_weight, by_rows, None
 
 
+class NarrowNorm(nn.LayerNorm):
+    """A layer norm whose result has autocast's type; the computation is in float32 (MosaicML's low-precision norm).
+
+    Under autocast, torch's own returns float32, so each layer copies its states to float32 and back, and adds them
+    there: a quarter of a fine-tuning step of BERT-base on a GPU.
+    """
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(…, dim) → (…, dim)."""
+        device = states.device.type
+        if not torch.is_autocast_enabled(device):
+            return super().forward(states)
+        kind = torch.get_autocast_dtype(device)
+        bias = None if self.bias is None else self.bias.to(kind)
+        with torch.autocast(device, enabled=False):
+            return functional.layer_norm(states.to(kind), self.normalized_shape, self.weight.to(kind), bias, self.eps)
+
+
+def narrow_norms(module: nn.Module) -> None:
+    """Give the results of a module's layer norms autocast's type."""
+    for part in module.modules():
+        if type(part) is nn.LayerNorm:
+            part.__class__ = NarrowNorm
+
+
 class FeatureDropout(Layer):
     """Dropout of whole features, the same ones at every position of a row (Gal & Ghahramani 2016, for recurrences).
 

@@ -20,6 +20,7 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import Inputs, inputs, prefetched, training_batches
 from meltpoint.adapters.hardware import GRAPHS, Hardware, is_on, resolve_precision
 from meltpoint.adapters.hyperparameters import common_value
+from meltpoint.adapters.layers.affine import narrow_norms
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
@@ -81,6 +82,8 @@ class Trainer:
         self.forward = Recorded(model, model.rng, recorder)
         self.trains_encoder = modes.get(mode).trains_encoder
         self.watches_calibration = modes.get(mode).fits_head and self.trains_encoder
+        if self.trains_encoder and self.precision == "bf16" and self.device.type == "cuda":
+            narrow_norms(model.encoder)  # a CPU gains nothing
         self.table: CompactEmbedding | None = None
         self._open_groups: tuple[bool, ...] = ()
         decay, rule = float(common_value(setting, "weight_decay")), ADAM_RULES[str(common_value(setting, "optimiser"))]

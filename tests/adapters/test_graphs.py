@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from meltpoint.adapters.data.batching import static_width
+from meltpoint.adapters.data.batch import Row
+from meltpoint.adapters.data.batching import collate, static_width
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.layers.affine import narrow_norms
 from meltpoint.adapters.training.graphs import CudaRecorder
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.tests.adapters.devices import HARDWARE, ON_GPU
@@ -132,6 +135,21 @@ def test_wider_padding_changes_nothing_but_rounding(make_trainer: Make, case: st
         if name.endswith("key.bias"):
             continue  # it cancels in the softmax, so its gradient is rounding alone
         torch.testing.assert_close(weights(recorded)[name], own, atol=2e-4, rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
+def test_narrow_norms_round_states_and_change_nothing_in_float32(load_tiny: Callable[[str], Encoder], family: str):
+    encoder = load_tiny(family)
+    row = Row(0, 0, (*encoder.tokenizer.sentence("the old harbour was quiet", 32)[0],), (), (), None)
+    batch = collate([row], [0], encoder.tokenizer.pad_piece, "sentence_classification")
+    expected, names = encoder(batch), list(encoder.state_dict())
+    narrow_norms(encoder)
+    assert all(torch.equal(one, two) for one, two in zip(encoder(batch), expected, strict=True))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = encoder.top(batch)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected[-1], atol=0.1, rtol=0.1)
+    assert list(encoder.state_dict()) == names
 
 
 def test_each_shape_is_recorded_once(make_trainer: Make):
