@@ -82,7 +82,7 @@ class Attempt(ResourceUse):
             GPU. The gradients are those of the full batch; the last bits and the dropout masks differ. None: batches
             were not split.
         gradient_checkpointing: whether the encoder's activations were recomputed in the backward pass, because a batch
-            did not fit the GPU otherwise; the numbers are the same.
+            did not fit the GPU otherwise. A GPU's last bits may differ, since it then records no CUDA graphs.
         resumed_after_epochs: how many epochs earlier attempts had trained and saved; this one resumed after them.
         seconds_before: the time that those attempts took for these epochs.
         versions: package → its version where the attempt ran; empty in records of older versions.
