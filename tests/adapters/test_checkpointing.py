@@ -87,6 +87,7 @@ def test_the_pretrained_encoder_is_not_changed(make_trainer: Make, load_tiny):
     encoder = load_tiny("bert")
     assert make_trainer(encoder=encoder, checkpoints=True).model.encoder.checkpoints
     assert not encoder.checkpoints
+    assert encoder.model.config.use_cache
     assert not any(getattr(module, "gradient_checkpointing", False) for module in encoder.modules())
 
 

@@ -113,6 +113,7 @@ class HuggingFaceEncoder(Encoder):
 
     def checkpoint(self) -> None:
         """See `Encoder.checkpoint`; by transformers, each layer by itself."""
+        self.model.config.use_cache = False  # else transformers warns of it
         self.model.activation_checkpointing_enable()
         self.model.disable_input_require_grads()  # else gradients would also flow through frozen layers, to no use
         self.checkpoints, self.static = True, False  # a CUDA graph cannot hold a random state that is put back
