@@ -40,6 +40,8 @@ class Encoder(nn.Module, ABC):
             one batch cost nothing.
         static: whether a GPU may record it as a CUDA graph: it reads a wider padding with the same result, and its
             forward pass does not depend on numbers that the host reads from the device.
+        supports_checkpointing: whether it can recompute its activations in the backward pass instead of keeping them.
+        checkpoints: whether it does.
         native: the classification head that its family puts on it; None if there is none.
         pooling: the pooling that turns its states into a sentence vector, if it was trained with one.
     """
@@ -47,6 +49,8 @@ class Encoder(nn.Module, ABC):
     family: ClassVar[str]
     padding_free: bool = False
     static: bool = False
+    supports_checkpointing: bool = False
+    checkpoints: bool = False
     native: FamilyHead | None = None
     pooling: SentencePooling | None = None
     dim: int
@@ -117,6 +121,10 @@ class Encoder(nn.Module, ABC):
 
     def save_lora(self, folder: Path) -> None:
         """Write LoRA's matrices in the format of `peft`, for `PeftModel.from_pretrained`; nothing without them."""
+
+    def checkpoint(self) -> None:
+        """Recompute activations in the backward pass from now on, with the same numbers (Chen et al. 2016)."""
+        raise NotImplementedError
 
     def freeze_below(self, layer: int) -> bool:
         """Keep a layer and those below it in evaluation mode, also while the others train.

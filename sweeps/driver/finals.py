@@ -176,9 +176,10 @@ class Finals:
     def order_of(self, final: TrialRecord) -> Order:
         """The order to score a final, on the same test split as the other finals of its task."""
         order = self.make_order(final)
-        # Evaluate with the micro-batch size of training, whatever memory limits were learned since.
-        size: dict[str, object] = {"micro_batch_size": final.micro_batch_size, "ceilings": {}}
-        return order.model_copy(update={"test_fingerprint": self._test_of(final), **size})
+        # Evaluate as in training, whatever memory limits were learned since.
+        memory = {name: getattr(final, name) for name in ("micro_batch_size", "gradient_checkpointing")}
+        known = {**memory, "ceilings": {}, "plain_ceilings": {}}
+        return order.model_copy(update={"test_fingerprint": self._test_of(final), **known})
 
     def _test_of(self, record: TrialRecord) -> str:
         """The fingerprint of the test split that finals like this one were scored on; "" if none was yet."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 
 from meltpoint.adapters import modes
@@ -35,19 +36,21 @@ class MemoryCeilings:
 
     Attributes:
         ceilings: cell → kind of GPU → the largest rows × length to try there (`Order.ceilings`).
+        plain_ceilings: the same without gradient checkpointing (`Order.plain_ceilings`).
         alone_from: cell → the smallest batch_size × max_pieces that did not fit a shared GPU; trials from this size get
             a whole one.
     """
 
     def __init__(self) -> None:
-        self.ceilings: dict[CellKey, dict[str, int]] = {}
+        self.ceilings: dict[CellKey, dict[str, int]] = defaultdict(dict)
+        self.plain_ceilings: dict[CellKey, dict[str, int]] = defaultdict(dict)
         self.alone_from: dict[CellKey, int] = {}
 
     def applied(self, order: Order) -> Order:
         """An order within its cell's memory limits: with the ceilings, and a whole GPU if a share is too small."""
         alone = 0 < order.gpus < 1 and _size(order) >= self.alone_from.get(order.cell, math.inf)
-        ceilings = dict(self.ceilings.get(order.cell, {}))
-        return order.model_copy(update={"ceilings": ceilings, "gpus": 1.0 if alone else order.gpus})
+        known = {"ceilings": dict(self.ceilings[order.cell]), "plain_ceilings": dict(self.plain_ceilings[order.cell])}
+        return order.model_copy(update={**known, "gpus": 1.0 if alone else order.gpus})
 
     def learn(self, order: Order, lack: OutOfMemory) -> str:
         """Learn that an order did not fit; returns the next attempt in a few words."""
@@ -56,9 +59,16 @@ class MemoryCeilings:
         if lack.is_shared:
             self.alone_from[order.cell] = min(_size(order), self.alone_from.get(order.cell, _size(order)))
             return "retrying it on a whole GPU"
-        rows, known = halved(lack.rows), self.ceilings.setdefault(order.cell, {})
-        known[lack.gpu] = min(rows * lack.length, known.get(lack.gpu, rows * lack.length))
+        if lack.can_checkpoint:
+            _lower(self.plain_ceilings[order.cell], lack.gpu, lack.rows * lack.length - 1)
+            return "retrying with gradient checkpointing"
+        rows = halved(lack.rows)
+        _lower(self.ceilings[order.cell], lack.gpu, rows * lack.length)
         return f"retrying with {rows} of {order.setting['batch_size']} rows at a time and the same gradient"
+
+
+def _lower(ceilings: dict[str, int], gpu: str, most: int) -> None:
+    ceilings[gpu] = min(most, ceilings.get(gpu, most))
 
 
 def _size(order: Order) -> int:

@@ -81,6 +81,8 @@ class Attempt(ResourceUse):
         micro_batch_size: the most rows that went through the model at once, if a batch of the setting did not fit the
             GPU. The gradients are those of the full batch; the last bits and the dropout masks differ. None: batches
             were not split.
+        gradient_checkpointing: whether the encoder's activations were recomputed in the backward pass, because a batch
+            did not fit the GPU otherwise. A GPU's last bits may differ, since it then records no CUDA graphs.
         resumed_after_epochs: how many epochs earlier attempts had trained and saved; this one resumed after them.
         seconds_before: the time that those attempts took for these epochs.
         versions: package → its version where the attempt ran; empty in records of older versions.
@@ -95,6 +97,7 @@ class Attempt(ResourceUse):
     trained_parameters: Count | None = None
     model_parameters: Count | None = None
     micro_batch_size: int | None = None
+    gradient_checkpointing: bool = False
     resumed_after_epochs: int = 0
     seconds_before: Seconds = 0.0
     versions: dict[str, str] = Field(default_factory=dict)

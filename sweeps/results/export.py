@@ -98,6 +98,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         },
         "encoder_fingerprint": best.encoder_fingerprint,
         **({} if best.micro_batch_size is None else {"micro_batch_size": best.micro_batch_size}),
+        **({"gradient_checkpointing": True} if best.gradient_checkpointing else {}),
         "hardware": best.hardware.model_dump() if best.hardware else None,
         "code": best.code_version, **mixed, "versions": best.versions or versions(),
     }  # fmt: skip
@@ -121,7 +122,7 @@ def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
         data_fingerprint=record.data_fingerprint, documents_fingerprint=record.documents_fingerprint,
         encoder_fingerprint=record.encoder_fingerprint, checkpoint=str(ledger.checkpoint(record.id)),
         cpus=hardware.threads, gpus=hardware.gpu_share, cache=cache_folder(ledger.folder.parent),
-        micro_batch_size=record.micro_batch_size,
+        micro_batch_size=record.micro_batch_size, gradient_checkpointing=record.gradient_checkpointing,
     )  # fmt: skip
 
 

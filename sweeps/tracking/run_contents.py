@@ -139,6 +139,8 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
         tags["meltpoint.resumed_after_epochs"] = str(record.resumed_after_epochs)
     if record.micro_batch_size is not None:
         tags["meltpoint.micro_batch_size"] = str(record.micro_batch_size)
+    if record.gradient_checkpointing:
+        tags["meltpoint.gradient_checkpointing"] = "True"
     if record.answered_by:
         tags["meltpoint.answered_by"] = record.answered_by
     metrics = [Metric(name, value, when, step) for name, value in values.items()]

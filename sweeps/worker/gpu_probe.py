@@ -82,7 +82,7 @@ def probe_gpu(document: dict[str, Any]) -> Need:
         if not is_gpu_out_of_memory(failure):
             return Need(0, 0, f"{type(failure).__name__}: {failure}")
         fault = memory_error_in_short(failure)
-        why = f"a whole GPU is too small for the largest batches ({fault}); they train in micro-batches."
+        why = f"a whole GPU is too small for the largest batches ({fault}); they train with less at a time."
         return Need(0, 0, why)
 
 

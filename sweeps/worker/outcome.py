@@ -44,6 +44,7 @@ class OutOfMemory(BaseModel):
         rows, length: size of the pass: rows of the micro-batch, subword tokens of the longest row.
         is_shared: whether the trial had only a part of the GPU.
         together: number of trials that trained side by side, including this one.
+        can_checkpoint: whether gradient checkpointing was off and may help.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -53,6 +54,7 @@ class OutOfMemory(BaseModel):
     length: int
     is_shared: bool
     together: int
+    can_checkpoint: bool
 
 
 def halved(rows: int) -> int:

@@ -1,8 +1,9 @@
 """A worker's machine: whether it is fit for an order, its feature cache, its memory and time.
 
 A pass's memory grows with rows × length, so the driver learns a ceiling of that product for each cell and kind of GPU.
-A trial that does not fit is retried alone, then on a whole GPU, then with half the rows at a time, but with the
-gradient of the whole batch (`Trainer.micro_batch`).
+A trial that does not fit is retried alone, then on a whole GPU, then with its encoder's activations recomputed
+(`Encoder.checkpoint`), then with half the rows at a time, but with the gradient of the whole batch
+(`Trainer.micro_batch`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from meltpoint.adapters import modes
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.lengths import cut_notes
 from meltpoint.adapters.encoder import Encoder
@@ -104,7 +106,21 @@ def micro_batch_of(order: Order, hardware: Hardware, train: EncodedSplit) -> int
     return rows
 
 
-def outcome_of(error: Exception, orders: Sequence[Order], place: Hardware, train: EncodedSplit) -> TrialOutcome:
+def can_checkpoint(order: Order, encoder: Encoder) -> bool:
+    """True if gradient checkpointing can lower the memory of an order."""
+    return encoder.supports_checkpointing and modes.get(order.mode).trains_encoder
+
+
+def checkpoints(order: Order, hardware: Hardware, encoder: Encoder, train: EncodedSplit) -> bool:
+    """True if an order trains with gradient checkpointing on this hardware; always before its batch is split."""
+    size = int(common_value(order.setting, "batch_size")) * longest_input(train)
+    most = min(known.get(hardware.name, math.inf) for known in (order.plain_ceilings, order.ceilings))
+    return can_checkpoint(order, encoder) and (order.gradient_checkpointing or size > most)
+
+
+def outcome_of(
+    error: Exception, orders: Sequence[Order], place: Hardware, encoder: Encoder, train: EncodedSplit
+) -> TrialOutcome:
     """The outcome of trials whose worker ran out of GPU memory: they are retried with less, until less is impossible.
 
     Args:
@@ -114,13 +130,16 @@ def outcome_of(error: Exception, orders: Sequence[Order], place: Hardware, train
     rows, length = micro_batch_of(order, place, train), longest_input(train)
     said = memory_error_in_short(error)
     is_shared = 0 < order.gpus < 1
-    if rows == 1 and len(orders) == 1 and not is_shared:
+    is_plain = can_checkpoint(order, encoder) and not checkpoints(order, place, encoder, train)
+    if rows == 1 and len(orders) == 1 and not is_shared and not is_plain:
         return failed(
             "setting",
             f"out of memory: {place.name} is too small for one row of {length} subword tokens at a time ({said}); "
             "use a smaller max_pieces, a smaller encoder, or a GPU with more memory",
         )
-    lack = OutOfMemory(gpu=place.name, rows=rows, length=length, is_shared=is_shared, together=len(orders))
+    lack = OutOfMemory(
+        gpu=place.name, rows=rows, length=length, is_shared=is_shared, together=len(orders), can_checkpoint=is_plain
+    )
     return TrialOutcome(status="failed", cause="memory", error=f"out of memory: {said}", out_of_memory=lack)
 
 

@@ -264,4 +264,5 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
         documents_fingerprint=data.get("documents") or "", encoder_fingerprint=files,
         checkpoint=folder, cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
         cache=folder, micro_batch_size=facts.get("micro_batch_size"),
+        gradient_checkpointing=facts.get("gradient_checkpointing", False),
     )  # fmt: skip

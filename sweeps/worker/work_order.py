@@ -34,8 +34,10 @@ class Order(Trial):
         saving_share: the share of training time that saving epochs may take (`SavingRule`); 0 saves none.
         cache_overflow: handling of features that do not fit: "on_the_fly" or "bf16" (`features.reading.Budget`).
         micro_batch_size: the most rows at a time; None for whole batches, or what `ceilings` allow.
+        gradient_checkpointing: whether activations are recomputed; False to do so where the ceilings need it.
         ceilings: kind of GPU → the largest known product of rows and their longest length that fits the cell's trials
             there (`worker.resources`).
+        plain_ceilings: the same without gradient checkpointing.
         ends_at: time at which the trial must stop, in seconds since 1970; None to train to its end.
         code_version: required version of the worker's code, on a cluster whose nodes may have another
             (`resources.unfit`); "" takes any, on a local cluster.
@@ -61,7 +63,9 @@ class Order(Trial):
     saving_share: float = LARGEST_SHARE
     cache_overflow: Overflow = "on_the_fly"
     micro_batch_size: int | None = None
+    gradient_checkpointing: bool = False
     ceilings: dict[str, int] = Field(default_factory=dict)
+    plain_ceilings: dict[str, int] = Field(default_factory=dict)
     ends_at: float | None = None
     code_version: str = ""
 

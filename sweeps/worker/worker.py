@@ -45,6 +45,7 @@ from meltpoint.sweeps.worker.outcome import (
 from meltpoint.sweeps.worker.resources import (
     FeatureCache,
     ResourceMeter,
+    checkpoints,
     drop_garbage,
     input_notes,
     micro_batch_of,
@@ -106,6 +107,8 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
     model = build(encoder, loaded.task, order.mode, order.head, members, hardware.device)
     precision = resolve_precision(str(order.setting["precision"]), hardware.device)
     cache = FeatureCache(order, precision, torch.device(hardware.device)) if order.cache else None
+    if checkpoints(order, hardware, encoder, data.train):
+        model.encoder.checkpoint()
     micro_batch = micro_batch_of(order, hardware, data.train) if len(orders) == 1 else None
     return Trainer(model, data, order.mode, members, hardware, cache, micro_batch)
 
@@ -215,7 +218,9 @@ def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
         return outcome_of_error(error)
     first = orders[0]
     try:
-        return resources.outcome_of(error, orders, claim_device(int(first.cpus), first.gpus), encoded_data(first).train)
+        place, data = claim_device(int(first.cpus), first.gpus), encoded_data(first)
+        encoder = warm_encoder(first.located_encoder, data.task.kind)
+        return resources.outcome_of(error, orders, place, encoder, data.train)
     except Exception:  # noqa: BLE001 - the data could not be read either
         return outcome_of_error(error)
 
@@ -309,7 +314,7 @@ def _begun(trainer: Trainer, order: Order, member: int, past: Resumed, notes: Se
         task_parameters=own, trained_parameters=own + trained_of_encoder(trainer, member),
         model_parameters=own + model.encoder_size,
         resumed_after_epochs=len(past.epochs), seconds_before=past.seconds, micro_batch_size=trainer.micro_batch,
-        versions=versions(),
+        gradient_checkpointing=trainer.model.encoder.checkpoints, versions=versions(),
     )  # fmt: skip
 
 

@@ -298,7 +298,7 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
         mode: str = "fine_tuning", kind: Kind = "sentence_classification", head: str | None = None,
         seed: int = 0, train: list[Example] | int = 10, dev: list[Example] | int = 6,
         encoder: Encoder | None = None, frozen_states: FrozenStates | None = None, micro_batch: int | None = None,
-        recorder: CudaRecorder | None = None, **setting: bool | float | str,
+        recorder: CudaRecorder | None = None, checkpoints: bool = False, **setting: bool | float | str,
     ) -> Alone:  # fmt: skip
         head, encoder = head or ("linear" if mode == "fine_tuning" else "bilstm"), encoder or load_tiny("bert")
         full = complete_setting(mode, head, setting)
@@ -311,6 +311,8 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
             [Member(full, seed)],
         )
         model = build(encoder, data.task, mode, head, members, HARDWARE.device)
+        if checkpoints:
+            model.encoder.checkpoint()
         return Alone(model, data, mode, members, HARDWARE, frozen_states, micro_batch, recorder)
 
     return make

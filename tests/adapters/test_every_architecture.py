@@ -20,6 +20,7 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.families.huggingface.architecture import layer_stack
 from meltpoint.adapters.families.huggingface.configuration import UNFIT
 from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
 from meltpoint.tasks.core.task import Example
@@ -83,6 +84,9 @@ BY_LENGTH = {
     "big_bird, sparse", "convbert", "fnet", "mobilebert", "nomic_bert, long rope", "nystromformer", "yoso",
 }  # fmt: skip
 """Those whose states of a text depend on the padding, or the length, of its batch in transformers."""
+
+WITHOUT_CHECKPOINTING = {"albert", "flaubert", "mpnet", "squeezebert", "xlm"}
+"""Those that transformers cannot recompute layer by layer."""
 
 
 def accepted() -> list[str]:
@@ -261,6 +265,33 @@ def test_lora_reaches_every_linear_layer_and_is_merged_into_plain_weights(
     assert not torch.allclose(expected, plain, atol=1e-3)
     encoder.save(tmp_path)
     torch.testing.assert_close(read(load(tmp_path), TEXTS[:1]), [expected], rtol=1e-5, atol=1e-5)
+
+
+def gradients(encoder: HuggingFaceEncoder) -> dict[str, torch.Tensor]:
+    """Of a pass with dropout over two texts."""
+    rows = encode_split(KIND, [Example(text, (text,)) for text in TEXTS[:2]], encoder.tokenizer, 64).rows
+    torch.manual_seed(0)
+    encoder.set_dropout(0.1)
+    encoder.train().top(collate(rows, [0, 1], encoder.tokenizer.pad_piece, KIND)).square().sum().backward()
+    return {path: own.grad for path, own in encoder.named_parameters() if own.grad is not None}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_with_checkpointing_are_the_plain_ones_bit_for_bit(made: Callable[..., Any], name: str):
+    plain, checkpointed = load(made(name)[0]), load(made(name)[0])
+    if not plain.supports_checkpointing:
+        assert name.partition(",")[0] in WITHOUT_CHECKPOINTING
+        return
+    checkpointed.checkpoint()
+    given: list[tuple[Any, ...]] = []
+    for layer in layer_stack(checkpointed.model):
+        layer.register_forward_pre_hook(lambda _, inputs: given.append(inputs))
+    expected, found = gradients(plain), gradients(checkpointed)
+    # torch puts a GPU's random state back for tensors that are given by position alone.
+    assert all(isinstance(inputs[0], torch.Tensor) for inputs in given)
+    assert given
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[path], gradient) for path, gradient in expected.items())
 
 
 def test_the_architectures_that_read_one_length_at_a_time_are_known(made: Callable[..., Any]):

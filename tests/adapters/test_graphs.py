@@ -182,6 +182,7 @@ def test_other_errors_of_the_first_batch_are_raised(make_trainer: Make):
 
 @pytest.mark.parametrize("asked", [
     {"head": "esim", "kind": "pair_classification"}, {"head": "crf", "kind": "sequence_labelling"}, {"micro_batch": 2},
+    {"checkpoints": True},
 ])  # fmt: skip
 def test_what_cannot_be_recorded_is_not(make_trainer: Make, asked: dict[str, Any]):
     recorder = a_recorder()

@@ -72,6 +72,7 @@ ORDER = {
     # ledger's `hardware` has the threads and the GPU of every trial, so that the same bits can be asked for.
     # A batch in parts has the same gradient within rounding, and other masks of dropout.
     **dict.fromkeys(("micro_batch_size", "ceilings"), "on record with each trial"),
+    **dict.fromkeys(("gradient_checkpointing", "plain_ceilings"), "equal numbers (test_checkpointing), and on record"),
     "cpus": "on record with each trial", "gpus": "on record with each trial",
 }  # fmt: skip
 SPECIFICATION = {

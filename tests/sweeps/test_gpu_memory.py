@@ -1,4 +1,4 @@
-"""A GPU out of memory is no lost trial: alone, then with half the rows at a time, and what was learned is kept.
+"""A GPU out of memory is no lost trial: alone, with checkpointing, with half the rows; what was learned is kept.
 
 A fake on the CPU raises above a limit of rows × length, as a GPU's allocator does.
 """
@@ -19,7 +19,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.tracking.run_contents import ending
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.outcome import OutOfMemory, memory_error_in_short
-from meltpoint.sweeps.worker.resources import longest_input, micro_batch_of
+from meltpoint.sweeps.worker.resources import checkpoints, longest_input, micro_batch_of
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tests.sweeps.one_process import drive, driver_of, only, quiet_driver
 
@@ -33,18 +33,18 @@ def fine_tuned(cells) -> list:
 
 
 @pytest.fixture
-def limit(monkeypatch) -> Callable[[int], None]:
-    """Let a pass over more than some rows × length of training data be out of memory."""
-    most = [10**9]
+def limit(monkeypatch) -> Callable[..., None]:
+    """Let a pass over more than some rows × length of training data be out of memory, with checkpointing too."""
+    most = [10**9, 10**9]
     forward = AdaptedModel.forward
 
     def limited(self: AdaptedModel, batch: Any) -> torch.Tensor:
-        if self.training and batch.pieces.numel() > most[0]:
+        if self.training and batch.pieces.numel() > most[self.encoder.checkpoints]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
         return forward(self, batch)
 
-    def set_to(rows_times_length: int) -> None:
-        most[0] = rows_times_length
+    def set_to(rows_times_length: int, checkpointed: int | None = None) -> None:
+        most[:] = [rows_times_length, rows_times_length if checkpointed is None else checkpointed]
 
     monkeypatch.setattr(AdaptedModel, "forward", limited)
     return set_to
@@ -67,14 +67,54 @@ def test_a_trial_is_tried_with_half_the_rows_until_it_fits_and_its_record_says_s
     orders = drive(driver, 1)
     assert len({order.id for order in orders}) == 1, "one identity"
     record = only(driver)
-    assert (record.status, record.micro_batch_size, record.attempts) == ("finished", 2, 3)
+    assert (record.status, record.micro_batch_size, record.attempts) == ("finished", 2, 4)
+    assert record.gradient_checkpointing
     assert record.setting["batch_size"] == BATCH
+    said = [f"{rows} of 8 rows at a time and the same gradient" for rows in (4, 2)]
     assert screen.lines == [
-        f"out of memory: CUDA out of memory. Tried to allocate 2.00 GiB.; retrying with {rows} of 8 rows at a "
-        "time and the same gradient"
-        for rows in (4, 2)
+        f"out of memory: CUDA out of memory. Tried to allocate 2.00 GiB.; retrying with {less}"
+        for less in ("gradient checkpointing", *said)
     ]
-    assert {tag.key: tag.value for tag in ending(record)[1]}["meltpoint.micro_batch_size"] == "2"
+    tags = {tag.key: tag.value for tag in ending(record)[1]}
+    assert tags["meltpoint.micro_batch_size"] == "2"
+    assert tags["meltpoint.gradient_checkpointing"] == "True"
+
+
+def test_checkpointing_is_tried_on_the_whole_batch_and_gives_the_same_numbers(spec, fine_tuned, tmp_path, limit):
+    whole, _ = driver_of(spec, fine_tuned, tmp_path / "whole")
+    drive(whole, 1)
+    length = longest(spec, fine_tuned)
+    limit(BATCH * length - 1, checkpointed=BATCH * length)
+    driver, screen = driver_of(spec, fine_tuned, tmp_path / "checkpointed")
+    drive(driver, 1)
+    assert len(screen.lines) == 1
+    plain, record = only(whole), only(driver)
+    assert (record.id, record.attempts, record.micro_batch_size) == (plain.id, 2, None)
+    assert (plain.gradient_checkpointing, record.gradient_checkpointing) == (False, True)
+    assert [(one.dev, one.train_loss) for one in record.epochs] == [(one.dev, one.train_loss) for one in plain.epochs]
+    assert "meltpoint.gradient_checkpointing" not in {tag.key for tag in ending(plain)[1]}
+
+
+def test_a_family_that_cannot_checkpoint_halves_its_batch_straight_away(spec, fine_tuned, tmp_path, limit, monkeypatch):
+    (order,) = _orders(spec, fine_tuned)
+    monkeypatch.setattr(
+        worker.warm_encoder(order.located_encoder, worker.encoded_data(order).task.kind),
+        "supports_checkpointing",
+        False,
+    )
+    limit(4 * longest(spec, fine_tuned), checkpointed=10**9)
+    driver, _ = driver_of(spec, fine_tuned, tmp_path)
+    drive(driver, 1)
+    record = only(driver)
+    assert (record.gradient_checkpointing, record.micro_batch_size, record.attempts) == (False, 4, 2)
+
+
+def test_a_frozen_encoder_has_nothing_to_recompute(spec, cells, tmp_path, limit):
+    limit(4 * longest(spec, cells[:1]), checkpointed=10**9)
+    driver, screen = driver_of(spec, cells[:1], tmp_path)
+    drive(driver, spec.trials)
+    assert {record.gradient_checkpointing for record in driver.ledger.records()} == {False}
+    assert not any("gradient checkpointing" in line for line in screen.lines)
 
 
 def test_the_cells_later_trials_begin_with_what_fits(spec, fine_tuned, tmp_path, limit):
@@ -84,7 +124,9 @@ def test_the_cells_later_trials_begin_with_what_fits(spec, fine_tuned, tmp_path,
     said = len(screen.lines)
     drive(driver, 2)
     assert len(screen.lines) == said
-    assert [record.micro_batch_size for record in driver.ledger.records()] == [2, 2]
+    assert [(record.micro_batch_size, record.gradient_checkpointing) for record in driver.ledger.records()] == [
+        (2, True), (2, True),
+    ]  # fmt: skip
 
 
 def test_a_batch_in_parts_takes_as_many_steps_under_the_same_identity(spec, fine_tuned, tmp_path, limit):
@@ -106,8 +148,8 @@ def test_a_row_that_does_not_fit_by_itself_fails_the_trial_with_one_line_and_the
     driver, screen = driver_of(spec, fine_tuned, tmp_path)
     drive(driver, 1)
     record = only(driver)
-    assert (record.status, record.cause, record.attempts) == ("failed", "setting", 4)
-    assert len(screen.lines) == 3
+    assert (record.status, record.cause, record.attempts) == ("failed", "setting", 5)
+    assert len(screen.lines) == 4
     assert record.error is not None
     assert record.error.startswith("out of memory: ")
     assert "one row of" in record.error
@@ -172,6 +214,7 @@ def test_a_saved_epoch_serves_the_attempt_with_fewer_rows_at_a_time(spec, fine_t
     drive(driver, 1)
     record = only(driver)
     assert (record.status, record.micro_batch_size, record.resumed_after_epochs) == ("finished", 4, 1)
+    assert record.gradient_checkpointing
     assert [epoch.epoch for epoch in record.epochs] == [1, 2]
 
 
@@ -179,7 +222,8 @@ def test_a_saved_epoch_serves_the_attempt_with_fewer_rows_at_a_time(spec, fine_t
 
 
 def lack(**changes: Any) -> OutOfMemory:
-    return OutOfMemory(**{"gpu": "H100", "rows": 8, "length": 100, "is_shared": False, "together": 1, **changes})
+    known = {"gpu": "H100", "rows": 8, "length": 100, "is_shared": False, "together": 1, "can_checkpoint": False}
+    return OutOfMemory(**{**known, **changes})
 
 
 @pytest.fixture
@@ -193,7 +237,12 @@ def test_ceilings_are_each_kinds_own_and_only_fall(order):
     known.learn(order, lack())
     known.learn(order, lack(gpu="T4", rows=2))
     known.learn(order, lack(rows=8, length=500))
-    assert known.applied(order).ceilings == {"H100": 400, "T4": 100}
+    known.learn(order, lack(can_checkpoint=True))
+    known.learn(order, lack(rows=4, can_checkpoint=True))
+    known.learn(order, lack(can_checkpoint=True))
+    told = known.applied(order)
+    assert told.ceilings == {"H100": 400, "T4": 100}
+    assert told.plain_ceilings == {"H100": 399}
 
 
 def test_other_cells_and_smaller_trials_are_not_touched(order):
@@ -221,6 +270,27 @@ def test_the_rows_at_a_time_are_the_batch_halved_until_the_ceiling_allows_it(ord
         assert found == max(rows for rows in (8, 4, 2, 1) if rows <= most)
     assert micro_batch_of(order.model_copy(update={"ceilings": {"another": 1}}), hardware, train) == 8
     assert micro_batch_of(told.model_copy(update={"micro_batch_size": 3}), hardware, train) == 3
+
+
+@pytest.mark.parametrize(
+    ("known", "is_checkpointed"),
+    [
+        ({}, False),
+        ({"gradient_checkpointing": True}, True),
+        ({"plain_ceilings": 8}, False),
+        ({"plain_ceilings": 7}, True),
+        ({"ceilings": 4}, True),
+        ({"ceilings": 8, "plain_ceilings": 8}, False),
+    ],
+)
+def test_a_batch_above_either_ceiling_is_checkpointed(order, known, is_checkpointed):
+    hardware, data = worker.claim_device(1), worker.encoded_data(order)
+    length = longest_input(data.train)
+    known = {name: {hardware.name: most * length} if "ceilings" in name else most for name, most in known.items()}
+    encoder = worker.warm_encoder(order.located_encoder, data.task.kind)
+    told = order.model_copy(update=known)
+    assert checkpoints(told, hardware, encoder, data.train) == is_checkpointed
+    assert not checkpoints(told.model_copy(update={"mode": "feature_extraction"}), hardware, encoder, data.train)
 
 
 def test_the_error_names_the_gpu_and_not_every_process_on_it():

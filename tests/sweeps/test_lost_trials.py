@@ -257,6 +257,15 @@ def test_finals_that_were_scored_on_two_test_splits_are_not_mixed(finals):
     assert driver.planner.cells[two.cell].finals[two.id].test is None
 
 
+def test_a_final_is_scored_with_the_memory_that_it_was_trained_with_whatever_was_learned_since(finals):
+    driver, (one, _) = finals
+    driver.memory.ceilings[one.cell]["GPU"] = driver.memory.plain_ceilings[one.cell]["GPU"] = 1
+    trained = one.model_copy(update={"micro_batch_size": 4, "gradient_checkpointing": True})
+    order = driver.finals.order_of(trained)
+    assert (order.micro_batch_size, order.gradient_checkpointing) == (4, True)
+    assert (order.ceilings, order.plain_ceilings) == ({}, {})
+
+
 def test_a_scored_final_says_which_test_it_was_and_another_test_is_refused(spec, cells, tmp_path, make_record):
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
     driver = quiet_driver(Planner(spec, cells, []), Ledger(tmp_path / "sweep"))

@@ -23,13 +23,13 @@ from meltpoint.search_spaces import documents
 from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
-from meltpoint.sweeps.results.export import export_cells
+from meltpoint.sweeps.results.export import export_cells, order_of
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.provenance import code_version, digest, read_sources, reasons
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.worker.retrain import retrain
+from meltpoint.sweeps.worker.retrain import prepared, retrain
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.files import schema_line
 from meltpoint.tasks.core.splits import load_training_data
@@ -70,6 +70,21 @@ def here(path: Path) -> dict[str, object]:
 
 def test_an_export_records_the_encoders_weights(exported: Path, cells: list[OpenCell]):
     assert change(exported)["encoder_fingerprint"] == cells[0].encoder_fingerprint
+
+
+@pytest.mark.parametrize(("micro_batch_size", "checkpoints"), [(None, False), (None, True), (4, True)])
+def test_a_trial_that_needed_less_memory_trains_again_with_as_little(
+    spec, cells, proposal, make_record, tmp_path, micro_batch_size, checkpoints
+):
+    record = make_record(proposal, micro_batch_size=micro_batch_size, gradient_checkpointing=checkpoints)
+    ledger = Ledger(tmp_path / "tiny")
+    settle_specification(ledger, spec, cells)
+    ledger.write(record)
+    (path,) = export_cells(summarise(ledger), tmp_path / "exports")
+    again, facts = prepared(str(path), None, None, str(tmp_path))
+    for order in (again, order_of(spec, record, ledger)):
+        assert (order.micro_batch_size, order.gradient_checkpointing) == (micro_batch_size, checkpoints)
+    assert ("gradient_checkpointing" in facts) == checkpoints
 
 
 def test_another_score_ends_with_status_1_and_names_what_else_differs(exported: Path):

@@ -21,6 +21,7 @@ from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from meltpoint.adapters.data.batch import UNPADDED, Row, Unpadded
 from meltpoint.adapters.data.tokenising import PieceTokenizer
@@ -156,6 +157,12 @@ def layer_stack(model: nn.Module) -> nn.ModuleList:
     """The list of the transformer's layers: the list with most of the weights."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=lambda modules: sum(parameter.numel() for parameter in modules.parameters()))
+
+
+def supports_checkpointing(model: Any) -> bool:
+    """True if transformers can recompute each of the model's layers in the backward pass."""
+    layers = layer_stack(model)
+    return model.supports_gradient_checkpointing and all(isinstance(own, GradientCheckpointingLayer) for own in layers)
 
 
 def make_dropouts_real(model: nn.Module) -> None:

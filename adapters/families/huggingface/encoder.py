@@ -69,6 +69,7 @@ class HuggingFaceEncoder(Encoder):
         self.separate_above = self._own_change = architecture.length_of_change(model.config)
         self._window = architecture.window_of(model.config)
         self.static = self.separate_above >= UNBOUNDED
+        self.supports_checkpointing = architecture.supports_checkpointing(model)
         self._dropout: float | None = None
         self._lora: tuple[Any, ...] = ()  # peft's model, in a tuple, so that it is no part of this module
         self._frozen_below: int | None = None
@@ -110,6 +111,13 @@ class HuggingFaceEncoder(Encoder):
             return super().top(batch)
         (top,) = _in_rows(self._run_unpadded(batch, unpadded)[-1:], unpadded)
         return top
+
+    def checkpoint(self) -> None:
+        """See `Encoder.checkpoint`; by transformers, each layer by itself."""
+        self.model.config.use_cache = False  # else transformers warns of it
+        self.model.activation_checkpointing_enable()
+        self.model.disable_input_require_grads()  # else gradients would also flow through frozen layers, to no use
+        self.checkpoints, self.static = True, False  # a CUDA graph cannot hold a random state that is put back
 
     def freeze_below(self, layer: int) -> bool:
         """See `Encoder.freeze_below`; the shortcut is compared with the full computation on two rows."""
