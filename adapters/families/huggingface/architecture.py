@@ -165,6 +165,21 @@ def supports_checkpointing(model: Any) -> bool:
     return model.supports_gradient_checkpointing and all(isinstance(own, GradientCheckpointingLayer) for own in layers)
 
 
+def set_dropout(model: nn.Module, ratio: float) -> None:
+    """Set every dropout's ratio.
+
+    Most families hold an `nn.Dropout` and hand its ratio to the fused attention; some (ModernBERT) keep the ratio of
+    the attention as a plain number on the module.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = ratio
+            continue
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, ratio)
+
+
 def make_dropouts_real(model: nn.Module) -> None:
     """Insert a dropout wherever a ratio of 0 made a family build an identity instead (ModernBERT's `out_drop`)."""
     for parent in list(model.modules()):

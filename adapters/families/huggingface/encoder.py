@@ -282,19 +282,9 @@ class HuggingFaceEncoder(Encoder):
         return [LayerGroup(name, tuple(groups[number])) for name, number in zip(names, sorted(groups), strict=True)]
 
     def set_dropout(self, ratio: float) -> None:
-        """Set every dropout inside the encoder, including attention's; it acts in training mode only.
-
-        Most families hold an `nn.Dropout` and hand its ratio to the fused attention; some (ModernBERT) keep the ratio
-        of the attention as a plain number on the module.
-        """
+        """See `Encoder.set_dropout`; attention's is included."""
         self._dropout = ratio
-        for module in self.model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = ratio
-                continue
-            for name, value in vars(module).items():
-                if "dropout" in name and isinstance(value, float):
-                    setattr(module, name, ratio)
+        architecture.set_dropout(self.model, ratio)
 
     def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
         """Put a compact table where the model embeds its pieces (`compact_embedding.compact`).
