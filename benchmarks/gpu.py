@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -40,11 +40,13 @@ from meltpoint.tasks.core.task import Example, Task
 
 WORDS = 28_000
 SIZES: dict[str, dict[str, int]] = {
+    "bert_large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
     "bert_base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
     "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
 }
-"""BERT-base (Devlin et al. 2018), all-MiniLM-L6-v2, and one for tests on a CPU."""
+"""BERT-large, with DeBERTa-large's layers, and BERT-base (Devlin et al. 2018), all-MiniLM-L6-v2, and one for tests on a
+CPU."""
 
 MPS = "nvidia-cuda-mps-control"
 
@@ -90,7 +92,7 @@ def work_of_an_example(size: str, pieces: int) -> float:
 
 
 COMMON: dict[str, Any] = {
-    "learning_rate": 3e-5, "weight_decay": 0.01, "dropout": 0.1, "gradient_clip": 1.0, "max_pieces": 128, "patience": 0,
+    "learning_rate": 3e-5, "weight_decay": 0.01, "dropout": 0.1, "gradient_clip": 1.0, "patience": 0,
 }  # fmt: skip
 
 
@@ -104,6 +106,7 @@ class Trial:
         members: trials side by side on the encoder's frozen weights.
         finals: True gives each of them its own seed, as finals have.
         graphs: False starts each kernel by itself.
+        checkpoints: True recomputes activations in the backward pass.
         compiled: True compiles the encoder's layers (torch.compile).
     """
 
@@ -118,6 +121,7 @@ class Trial:
     finals: bool = False
     graphs: bool = True
     compiled: bool = False
+    checkpoints: bool = False
     tiny: bool = False
 
 
@@ -125,17 +129,20 @@ def trainer_of(trial: Trial) -> Trainer:
     """A trainer of a trial on its made-up sentences: on the GPU, or with `tiny` on the CPU."""
     hardware = claim_device(1, 0.0 if trial.tiny else 1.0)
     encoder = encoders.load(encoders.resolve(f"hf:{trial.folder}", "sentence_classification"))
-    setting = {**COMMON, "batch_size": trial.batch_size, "epochs": trial.epochs}
+    longest = trial.pieces or 128
+    setting = {**COMMON, "batch_size": trial.batch_size, "epochs": trial.epochs, "max_pieces": longest}
     if trial.mode != "feature_extraction":
         setting["encoder_dropout"] = 0.1
     members = [Member(complete(setting | {"learning_rate": 3e-5 * (1 + n)}, trial.mode, trial.head), n * trial.finals)
                for n in range(trial.members)]  # fmt: skip
     own = input_format_of(members[0].setting, heads.get(trial.head).joint_pairs)
     splits = [sentences(trial.examples, trial.pieces, 0), sentences(256, trial.pieces, 1)]
-    encoded = [encode_split("sentence_classification", split, encoder.tokenizer, 128, own) for split in splits]
+    encoded = [encode_split("sentence_classification", split, encoder.tokenizer, longest, own) for split in splits]
     data = EncodedData(TASK, encoded[0], encoded[1], splits[1], splits[0])
     model = build(encoder, TASK, trial.mode, trial.head, members, hardware.device)
     model.encoder.static = model.encoder.static and trial.graphs
+    if trial.checkpoints:
+        model.encoder.checkpoint()
     if trial.compiled:
         for layer in layer_stack(model.encoder):
             layer.compile(dynamic=False)
@@ -257,13 +264,14 @@ def under_mps(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             del os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CUDA_MPS_LOG_DIRECTORY"]
 
 
-def parts(base: str, mini: str, tiny: bool) -> dict[str, Callable[[], dict[str, Any]]]:
+def parts(folders: Mapping[str, str], tiny: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """Every measurement by name; the cheap and the important ones first."""
     count, seconds, examples = (2, 0.2, 64) if tiny else (8, 6.0, 2048)
-    tuned = Trial(mini, examples=64, epochs=3, tiny=True) if tiny else Trial(mini)
+    tuned = Trial(folders["minilm"], examples=64, epochs=3, tiny=True) if tiny else Trial(folders["minilm"])
     lora = replace(tuned, mode="lora")
     frozen = replace(tuned, mode="feature_extraction", head="bilstm", examples=64 if tiny else 1024)
-    large = Trial(base, pieces=128, examples=examples, epochs=3, tiny=tiny)
+    large = Trial(folders["bert_base"], pieces=128, examples=examples, epochs=3, tiny=tiny)
+    largest = replace(large, folder=folders["bert_large"], pieces=64 if tiny else 512, examples=64 if tiny else 256)
     larger = replace(large, batch_size=256, epochs=4)
     alone = {
         "minilm fine_tuning": tuned,
@@ -279,6 +287,8 @@ def parts(base: str, mini: str, tiny: bool) -> dict[str, Callable[[], dict[str, 
         "minilm frozen bilstm, 8 side by side": replace(frozen, members=count),
         "minilm frozen bilstm, 3 finals": replace(frozen, members=3, finals=True),
         "minilm lora, 3 finals": replace(lora, members=3, finals=True),
+        "bert_large fine_tuning, 512 pieces": largest,
+        "bert_large fine_tuning, 512 pieces, checkpoints": replace(largest, checkpoints=True),
         "minilm fine_tuning, plain": replace(tuned, graphs=False, epochs=3),
         "bert_base fine_tuning, 32, plain": replace(large, graphs=False),
     }
@@ -304,15 +314,14 @@ def main() -> None:
     options = parser.parse_args()
     began, tiny = time.monotonic(), options.tiny
     os.environ[GRAPHS] = "1"
-    sizes = {"base": "tiny", "mini": "tiny"} if tiny else {"base": "bert_base", "mini": "minilm"}
     found: dict[str, Any] = {
         "device": "CPU" if tiny else torch.cuda.get_device_name(0),
         "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers")},
         "ceiling_flops": ceiling(tiny), "parts": {},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="meltpoint-gpu-") as folder:
-        base, mini = (str(encoder_folder(sizes[size], Path(folder) / size)) for size in ("base", "mini"))
-        for name, part in parts(base, mini, tiny).items():
+        made = {size: str(encoder_folder("tiny" if tiny else size, Path(folder) / size)) for size in SIZES}
+        for name, part in parts(made, tiny).items():
             if options.only not in name:
                 continue
             if time.monotonic() - began > options.seconds:
@@ -325,7 +334,7 @@ def main() -> None:
                 traceback.print_exc()
                 result = {"failed": f"{type(error).__name__}: {error}"}
             if name.startswith("bert_base") and "examples_per_second" in result:
-                work = work_of_an_example(sizes["base"], 128) * result["examples_per_second"]
+                work = work_of_an_example("bert_base", 128) * result["examples_per_second"]
                 result["share_of_ceiling"] = work / found["ceiling_flops"]
             result["wall_s"] = time.monotonic() - start
             found["parts"][name] = result
