@@ -248,15 +248,12 @@ def run_timed(command: Sequence[str]) -> tuple[float, float]:
 def compare(jobs: Jobs, repeats: int) -> Comparison:
     """Run both sides alternately."""
     job = next(iter(jobs.values()))
-    size = "all" if job.max_train_examples is None else str(job.max_train_examples)
-    trials = f"{len(job.learning_rates)} trials of {'; '.join(jobs)}"
-    claim = f"{trials} ({size} training examples), {job.epochs} epochs"
+    size = job.max_train_examples or "all"
+    claim = f"{len(job.learning_rates)} trials of {'; '.join(jobs)} ({size} training examples), {job.epochs} epochs"
     rival = "Trainer with length grouping" if job.group_by_length else "Trainer"
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         same = {cell: dev_only(job, Path(folder)) for cell, job in jobs.items()}
-        seeded = [
-            {cell: job.model_copy(update={"seed": seed}) for cell, job in same.items()} for seed in range(repeats)
-        ]
+        seeded = [{cell: job.model_copy(update={"seed": n}) for cell, job in same.items()} for n in range(repeats)]
         return alternate(
             claim, rival, lambda seed: meltpoint_side(seeded[seed]), lambda seed: rival_side(seeded[seed]), repeats
         )
@@ -266,8 +263,7 @@ def meltpoint_side(jobs: Jobs) -> Measurement:
     """Run `meltpoint sweep` as a user would, in a new storage folder: with ledger, MLflow, test scores and exports."""
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         space, trials = Path(folder) / "space.yaml", Path(folder) / "runs" / "benchmark" / "trials"
-        sections = {job.mode: job.space() for job in jobs.values()}
-        space.write_text(json.dumps({"modes": sections}), encoding="utf-8")  # JSON is YAML
+        space.write_text(json.dumps({"modes": {job.mode: job.space() for job in jobs.values()}}), encoding="utf-8")
         times = run_timed(sweep_command(list(jobs.values()), space, Path(folder) / "runs"))
         return measurement(*times, {cell: ledger_answer(job, trials) for cell, job in jobs.items()})
 

@@ -200,8 +200,7 @@ def main() -> None:
     """`python -m meltpoint.benchmarks.trainer_search JOBS.json ANSWERS.json`: search one cell after the other."""
     job_file, answer_file = (Path(argument) for argument in sys.argv[1:3])
     jobs = {cell: Job.model_validate(job) for cell, job in json.loads(job_file.read_text(encoding="utf-8")).items()}
-    slots = next(iter(jobs.values())).slots
-    ray.init("local", num_cpus=slots, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=next(iter(jobs.values())).slots, include_dashboard=False, log_to_driver=False)
     answers = {cell: search(job).model_dump() for cell, job in jobs.items()}
     answer_file.write_text(json.dumps(answers), encoding="utf-8")
 
