@@ -33,7 +33,7 @@ RATES = {
 
 
 class Job(BaseModel):
-    """A whole search: a grid over learning rates with everything else fixed.
+    """The search of one cell: a grid over learning rates with everything else fixed.
 
     Attributes:
         encoder, mode, task, data_dir, max_train_examples: as on Meltpoint's command line.
@@ -41,6 +41,8 @@ class Job(BaseModel):
         lora_rank, lora_alpha: of the matrices in `lora`.
         stack_epochs, stack_learning_rate: the first phase of `stack_and_finetune`, the same in every setting.
         slots: concurrent trials, with one CPU each.
+        gpus_per_trial: as on Meltpoint's command line.
+        trainer_gpus: the share of a GPU of each of the rival's trials, where there is a GPU.
         group_by_length: True if the rival groups batches by length, as Meltpoint always does.
     """
 
@@ -64,6 +66,8 @@ class Job(BaseModel):
     max_pieces: int = 128
     seed: int = 0
     slots: int = 2
+    gpus_per_trial: str = "auto"
+    trainer_gpus: float = 0.125  # eight trials at once
     group_by_length: bool = False
 
     def parameters(self) -> dict[str, Any]:
@@ -89,9 +93,13 @@ class Job(BaseModel):
         """The setting of one learning rate."""
         return {**self.parameters(), "learning_rate": learning_rate}
 
-    def space(self) -> str:
-        """The grid as a space file (JSON, which is YAML)."""
-        return json.dumps({"parameters": {**self.parameters(), "learning_rate": {"choice": list(self.learning_rates)}}})
+    def space(self) -> dict[str, Any]:
+        """The grid as a section of a space file."""
+        return {"parameters": {**self.parameters(), "learning_rate": {"choice": list(self.learning_rates)}}}
+
+
+Jobs = Mapping[str, Job]
+"""Cell, as `mode, task` → its search. All have the same settings but for mode, task and learning rates."""
 
 
 def learning_rates(mode: str, count: int) -> tuple[float, ...]:
@@ -102,7 +110,7 @@ def learning_rates(mode: str, count: int) -> tuple[float, ...]:
 
 
 class Answer(BaseModel):
-    """The result of one side of a comparison.
+    """One side's result of a cell.
 
     Attributes:
         dev: learning rate → the best epoch's dev score, in the job's order.
@@ -119,7 +127,8 @@ class Answer(BaseModel):
 def dev_only(job: Job, folder: Path) -> Job:
     """The same job on copies of its train and dev splits, so that its sweep has no test split to score."""
     data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
-    path = write_task(folder, data.task, {"train": data.train, "dev": data.dev}, f"{data.task.name}_without_test")
+    name = f"{data.task.name}_without_test"
+    path = write_task(folder / name, data.task, {"train": data.train, "dev": data.dev}, name)
     return job.model_copy(update={"task": str(path), "data_dir": None, "max_train_examples": None})
 
 
@@ -236,46 +245,51 @@ def run_timed(command: Sequence[str]) -> tuple[float, float]:
     return began, seconds
 
 
-def compare(job: Job, repeats: int) -> Comparison:
+def compare(jobs: Jobs, repeats: int) -> Comparison:
     """Run both sides alternately."""
-    size = "all" if job.max_train_examples is None else str(job.max_train_examples)
-    claim = f"{len(job.learning_rates)} trials, {job.mode}, {job.task} ({size} training examples), {job.epochs} epochs"
+    job = next(iter(jobs.values()))
+    size = job.max_train_examples or "all"
+    claim = f"{len(job.learning_rates)} trials of {'; '.join(jobs)} ({size} training examples), {job.epochs} epochs"
     rival = "Trainer with length grouping" if job.group_by_length else "Trainer"
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
-        same = dev_only(job, Path(folder))
-        seeded = [same.model_copy(update={"seed": seed}) for seed in range(repeats)]
+        same = {cell: dev_only(job, Path(folder)) for cell, job in jobs.items()}
+        seeded = [{cell: job.model_copy(update={"seed": n}) for cell, job in same.items()} for n in range(repeats)]
         return alternate(
             claim, rival, lambda seed: meltpoint_side(seeded[seed]), lambda seed: rival_side(seeded[seed]), repeats
         )
 
 
-def meltpoint_side(job: Job) -> Measurement:
+def meltpoint_side(jobs: Jobs) -> Measurement:
     """Run `meltpoint sweep` as a user would, in a new storage folder: with ledger, MLflow, test scores and exports."""
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
-        space = Path(folder) / "space.yaml"
-        space.write_text(job.space(), encoding="utf-8")
-        times = run_timed(sweep_command(job, space, Path(folder) / "runs"))
-        return measurement(*times, ledger_answer(job, Path(folder) / "runs" / "benchmark" / "trials"))
+        space, trials = Path(folder) / "space.yaml", Path(folder) / "runs" / "benchmark" / "trials"
+        space.write_text(json.dumps({"modes": {job.mode: job.space() for job in jobs.values()}}), encoding="utf-8")
+        times = run_timed(sweep_command(list(jobs.values()), space, Path(folder) / "runs"))
+        return measurement(*times, {cell: ledger_answer(job, trials) for cell, job in jobs.items()})
 
 
-def sweep_command(job: Job, space: Path, storage: Path) -> list[str]:
-    """The command line of a job on copies of its splits (`dev_only`)."""
+def sweep_command(jobs: Sequence[Job], space: Path, storage: Path) -> list[str]:
+    """The command line of one sweep over jobs on copies of their splits (`dev_only`)."""
+    modes, tasks = dict.fromkeys(job.mode for job in jobs), dict.fromkeys(job.task for job in jobs)
+    job = jobs[0]
     return [
         sys.executable, "-m", "meltpoint.launch", "sweep", "--name", "benchmark", "--encoder", job.encoder,
-        "--mode", job.mode, "--task", job.task, "--head", "linear", "--trials", str(len(job.learning_rates)),
-        "--searcher", "grid", "--seeds", "1", "--seed", str(job.seed), "--space", str(space),
-        "--no-default-finals", "--storage", str(storage), "--gpus-per-trial", "0", "--max-dev-examples", "all",
+        "--mode", ",".join(modes), "--task", ",".join(tasks), "--head", "linear", "--searcher", "grid",
+        "--trials", str(len(job.learning_rates)), "--seeds", "1", "--seed", str(job.seed), "--space", str(space),
+        "--no-default-finals", "--storage", str(storage), "--gpus-per-trial", job.gpus_per_trial,
+        "--max-dev-examples", "all",
     ]  # fmt: skip
 
 
 def ledger_answer(job: Job, trials: Path) -> Answer:
-    """Read the search's results from the ledger.
+    """Read a cell's results from the ledger.
 
     Raises:
         RuntimeError: a trial failed or is missing, so that the measurement is invalid.
     """
     every = [json.loads(path.read_text(encoding="utf-8")) for path in trials.glob("*.json")]
-    records = [record for record in every if record["role"] == "search"]
+    cell = ("search", job.mode, Path(job.task).parent.name)
+    records = [record for record in every if (record["role"], record["mode"], record["task"]) == cell]
     unfinished = [record for record in records if record["status"] != "finished"]
     if unfinished or len(records) != len(job.learning_rates):
         errors = "; ".join(str(record["error"]) for record in unfinished) or "some are missing"
@@ -288,57 +302,69 @@ def ledger_answer(job: Job, trials: Path) -> Answer:
     )
 
 
-def rival_side(job: Job) -> Measurement:
+def rival_side(jobs: Jobs) -> Measurement:
     """Run the Trainer's program."""
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         job_file, answer_file = Path(folder) / "job.json", Path(folder) / "answer.json"
-        job_file.write_text(job.model_dump_json(), encoding="utf-8")
+        job_file.write_text(json.dumps({cell: job.model_dump() for cell, job in jobs.items()}), encoding="utf-8")
         times = run_timed(
             [sys.executable, "-m", "meltpoint.benchmarks.trainer_search", str(job_file), str(answer_file)]
         )
-        return measurement(*times, Answer.model_validate_json(answer_file.read_text(encoding="utf-8")))
+        answers = json.loads(answer_file.read_text(encoding="utf-8"))
+        return measurement(*times, {cell: Answer.model_validate(answer) for cell, answer in answers.items()})
 
 
-def measurement(began: float, seconds: float, answer: Answer) -> Measurement:
-    """The figures of one run: its phases, and the mean of its dev scores with the standard error."""
+def measurement(began: float, seconds: float, answers: Mapping[str, Answer]) -> Measurement:
+    """The figures of one run: its phases, and those of each cell."""
+    first = min(answer.first_began for answer in answers.values())
+    last = max(answer.last_ended for answer in answers.values())
+    return Measurement(seconds, {
+        "start-up, s": first - began, "trials, s": last - first, "after the last trial, s": began + seconds - last,
+        **{f"{cell}: {name}": one for cell, answer in answers.items() for name, one in figures(answer).items()},
+    })  # fmt: skip
+
+
+def figures(answer: Answer) -> dict[str, float]:
+    """A cell's time, and the mean of its dev scores with the standard error."""
     scores = list(answer.dev.values())
     error = statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
-    return Measurement(seconds, {
-        "start-up, s": answer.first_began - began,
+    return {
         "trials, s": answer.last_ended - answer.first_began,
-        "after the last trial, s": began + seconds - answer.last_ended,
         "dev, mean over the settings": statistics.mean(scores), "dev, standard error": error, "dev, best": max(scores),
         **{f"dev, rate {rate:g}": score for rate, score in answer.dev.items() if len(scores) <= 4},
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def main() -> None:
     """Run the comparison."""
     parser = argparse.ArgumentParser(prog="against_trainer", description=__doc__)
-    parser.add_argument("--mode", choices=sorted(RATES), default="feature_extraction")
-    parser.add_argument("--trials", type=int, default=16, help="number of settings, the same for both sides")
+    parser.add_argument("--mode", nargs="+", choices=sorted(RATES), default=["feature_extraction"])
+    parser.add_argument("--trials", type=int, default=16, help="settings of each mode and task, the same on both sides")
     parser.add_argument("--learning-rates", type=lambda text: tuple(map(float, text.split(","))),
                         help="the settings, instead of --trials over the mode's range")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=5, help="alternating runs of each side, each with its own seed")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--max-pieces", type=int, default=128)
     parser.add_argument("--encoder", default="minilm")
-    parser.add_argument("--task", default="sst2")
+    parser.add_argument("--task", nargs="+", default=["sst2"])
     parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; default: the hub's data")
     parser.add_argument("--max-train-examples", type=int, default=1000)
     parser.add_argument("--group-by-length", action="store_true", help="the Trainer groups its batches by length")
     parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="concurrent trials, with one CPU each")
+    parser.add_argument("--gpus-per-trial", default="auto", help="Meltpoint's, as for `meltpoint sweep`")
+    parser.add_argument("--trainer-gpus", type=float, default=0.125, help="GPUs, if any, of each trial of the Trainer")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
     options = parser.parse_args()
     if find_spec("accelerate") is None:
         parser.error("the Trainer needs the package accelerate; install it with pip install -e '.[dev]'.")
-    job = Job(
-        encoder=options.encoder, mode=options.mode, task=options.task, max_train_examples=options.max_train_examples,
+    jobs = {f"{mode}, {task}": Job(
+        encoder=options.encoder, mode=mode, task=task, max_train_examples=options.max_train_examples,
         data_dir=str(options.data_dir.absolute()) if options.data_dir else None, epochs=options.epochs,
-        slots=options.slots, learning_rates=options.learning_rates or learning_rates(options.mode, options.trials),
-        group_by_length=options.group_by_length, max_pieces=options.max_pieces,
-    )  # fmt: skip
-    show(compare(job, options.repeats), options.json)
+        slots=options.slots, learning_rates=options.learning_rates or learning_rates(mode, options.trials),
+        group_by_length=options.group_by_length, max_pieces=options.max_pieces, gpus_per_trial=options.gpus_per_trial,
+        trainer_gpus=options.trainer_gpus,
+    ) for mode in options.mode for task in options.task}  # fmt: skip
+    show(compare(jobs, options.repeats), options.json)
 
 
 if __name__ == "__main__":

@@ -174,14 +174,15 @@ def _space(job: Job, trial: Any) -> dict[str, Any]:
 
 
 def search(job: Job) -> Answer:
-    """Run the whole search."""
+    """Run the search of one cell."""
     data = load_training_data(DataSpec(job.task))
-    ray.init("local", num_cpus=job.slots, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory(prefix="trainer-search-") as folder:
-        best = trainer_for(job, data, folder).hyperparameter_search(
+        trainer = trainer_for(job, data, folder)
+        resources = {"cpu": 1, "gpu": min(job.trainer_gpus, trainer.args.n_gpu)}  # 0 without a GPU
+        best = trainer.hyperparameter_search(
             hp_space=functools.partial(_space, job), compute_objective=lambda metrics: metrics["eval_accuracy"],
             n_trials=1, direction="maximize",
-            backend="ray", resources_per_trial={"cpu": 1}, reuse_actors=True, verbose=0, storage_path=folder,
+            backend="ray", resources_per_trial=resources, reuse_actors=True, verbose=0, storage_path=folder,
         )  # fmt: skip
     assert not isinstance(best, list)
     assert best.run_summary is not None
@@ -196,12 +197,12 @@ def search(job: Job) -> Answer:
 
 
 def main() -> None:
-    """`python -m meltpoint.benchmarks.trainer_search JOB.json ANSWER.json`; it prints a table like a search."""
+    """`python -m meltpoint.benchmarks.trainer_search JOBS.json ANSWERS.json`: search one cell after the other."""
     job_file, answer_file = (Path(argument) for argument in sys.argv[1:3])
-    result = search(Job.model_validate_json(job_file.read_text(encoding="utf-8")))
-    for rate, score in result.dev.items():
-        print(f"{rate:10.4g}  {score:.4f}")
-    answer_file.write_text(json.dumps(result.model_dump()), encoding="utf-8")
+    jobs = {cell: Job.model_validate(job) for cell, job in json.loads(job_file.read_text(encoding="utf-8")).items()}
+    ray.init("local", num_cpus=next(iter(jobs.values())).slots, include_dashboard=False, log_to_driver=False)
+    answers = {cell: search(job).model_dump() for cell, job in jobs.items()}
+    answer_file.write_text(json.dumps(answers), encoding="utf-8")
 
 
 if __name__ == "__main__":

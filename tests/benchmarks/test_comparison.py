@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -19,6 +20,7 @@ from meltpoint.benchmarks.against_trainer import (
     ledger_answer,
     measurement,
     run_timed,
+    sweep_command,
 )
 from meltpoint.search_spaces import files
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -37,7 +39,7 @@ def toy_job(tiny_encoder: str) -> Job:
 def test_the_space_that_meltpoint_searches_holds_exactly_the_job_s_settings(mode, toy_job, tmp_path):
     job = toy_job.model_copy(update={"mode": mode, "learning_rates": learning_rates(mode, 5)})
     path = tmp_path / "space.yaml"
-    path.write_text(job.space())
+    path.write_text(json.dumps({"modes": {mode: job.space()}}))
     allowed = {parameter.name: parameter for parameter in settings.parameters(mode, "linear")}
     space = files.load(
         str(path), allowed, mode=mode, every={parameter.name: parameter for parameter in settings.all_parameters()}
@@ -76,14 +78,25 @@ def test_a_side_that_fails_or_lacks_trials_stops_the_comparison_with_its_last_wo
         run_timed([sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)"])
 
 
-def test_the_figures_of_a_run_are_its_phases_and_the_mean_of_its_settings():
-    answer = Answer(dev={1e-3: 0.6, 1e-2: 0.8}, first_began=102.0, last_ended=107.0)
-    run = measurement(100.0, 10.0, answer)
+def test_the_figures_of_a_run_are_its_phases_and_for_each_cell_the_mean_of_its_settings():
+    answer = Answer(dev={1e-3: 0.6, 1e-2: 0.8}, first_began=102.0, last_ended=104.0)
+    other = Answer(dev={1e-3: 0.9}, first_began=104.0, last_ended=107.0)
+    run = measurement(100.0, 10.0, {"lora, sst2": answer, "lora, mrpc": other})
     phases = [run.details[name] for name in ("start-up, s", "trials, s", "after the last trial, s")]
     assert phases == [2.0, 5.0, 3.0]
     assert sum(phases) == run.seconds
-    assert run.details["dev, mean over the settings"] == pytest.approx(0.7)
-    assert run.details["dev, standard error"] == pytest.approx(0.1)  # s = 0.1414, n = 2
+    assert run.details["lora, sst2: dev, mean over the settings"] == pytest.approx(0.7)
+    assert run.details["lora, sst2: dev, standard error"] == pytest.approx(0.1)  # s = 0.1414, n = 2
+    assert run.details["lora, mrpc: dev, best"] == 0.9
+    assert run.details["lora, mrpc: trials, s"] == 3.0
+
+
+def test_one_sweep_searches_every_mode_and_task_once(toy_job, tmp_path):
+    cells = [(mode, task) for mode in ("lora", "fine_tuning") for task in ("a/task.yaml", "b/task.yaml")]
+    jobs = [toy_job.model_copy(update={"mode": mode, "task": task}) for mode, task in cells]
+    words = sweep_command(jobs, tmp_path, tmp_path)
+    assert words[words.index("--mode") + 1] == "lora,fine_tuning"
+    assert words[words.index("--task") + 1] == "a/task.yaml,b/task.yaml"
 
 
 @pytest.mark.parametrize("mode", ["feature_extraction", "lora"])
