@@ -14,7 +14,6 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.input_format import SentencePooling, Tokenizer
 from meltpoint.adapters.head import FamilyHead
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
-from meltpoint.adapters.layers.side_by_side import ApartError
 
 
 @dataclass(frozen=True)
@@ -115,9 +114,9 @@ class Encoder(nn.Module, ABC):
             others: copies that share all other weights with this encoder.
 
         Raises:
-            ApartError: the family does not keep the rows of a batch apart.
+            ValueError: the family does not keep the rows of a batch apart.
         """
-        raise ApartError(f"{self.revision} has no LoRA matrices.")
+        raise ValueError(f"{self.revision} has no LoRA matrices.")
 
     def save_lora(self, folder: Path) -> None:
         """Write LoRA's matrices in the format of `peft`, for `PeftModel.from_pretrained`; nothing without them."""

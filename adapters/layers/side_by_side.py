@@ -16,10 +16,6 @@ from torch.nn import functional
 from meltpoint.adapters.layers.bundle import keep_members
 
 
-class ApartError(ValueError):
-    """Trials cannot train side by side on an encoder, although each of them can alone."""
-
-
 class SideBySide(nn.Module):
     """A linear layer without bias for each of T trials, whose rows follow one another in a batch.
 

@@ -21,7 +21,6 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.reading import free_bytes
 from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory, resolve_precision
-from meltpoint.adapters.layers.side_by_side import ApartError
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key, encoder_tricks
 from meltpoint.adapters.training.epochs import EpochResult
@@ -176,12 +175,14 @@ def run(work: WorkOrder, began: float | None = None) -> Iterator[list[TrialEvent
             meter.skip(seconds)
 
 
-def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[TrialEvent]]:
-    """Train trials side by side; if memory or their encoder does not allow that, half of them at a time."""
+def _run_stack(
+    orders: Sequence[Order], meter: ResourceMeter, notes: tuple[str, ...] = ()
+) -> Iterator[list[TrialEvent]]:  # fmt: skip
+    """Train trials side by side; if memory does not allow that, or anything for LoRA, half of them at a time."""
     open_trials = {order.id: Attempt() for order in orders}
     has_trained = False
     try:
-        for events in _train(orders, meter):
+        for events in _train(orders, meter, notes):
             for event in events:
                 open_trials[event.trial] = event.attempt
                 has_trained = has_trained or event.epoch is not None
@@ -195,12 +196,12 @@ def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[T
             yield _endings(open_trials, lost_gpu(error))
             raise  # no later trial of this process could train; Tune ends it, and the trials run elsewhere
         outcome = _outcome_of(error, orders)  # any other error is these trials' outcome; the sweep continues
-        is_halved = (is_out_of_memory(error) or isinstance(error, ApartError)) and len(orders) > 1 and not has_trained
-    if is_halved:
+        may_halve = is_out_of_memory(error) or modes.get(orders[0].mode).trains_encoder
+    if may_halve and len(orders) > 1 and not has_trained:
         release_memory()
-        half = len(orders) // 2
-        yield from _run_stack(orders[:half], meter)
-        yield from _run_stack(orders[half:], meter)
+        half, why = len(orders) // 2, (*notes, f"{len(orders)} trials did not train side by side: {outcome.error}")
+        yield from _run_stack(orders[:half], meter, why)
+        yield from _run_stack(orders[half:], meter, why)
         return
     meter.lap([*open_trials])
     used = {trial: attempt.model_copy(update=dict(meter.of(trial))) for trial, attempt in open_trials.items()}
@@ -225,8 +226,12 @@ def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
         return outcome_of_error(error)
 
 
-def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[TrialEvent]]:
-    """Train trials side by side; yields their events, one epoch of all of them at a time."""
+def _train(orders: Sequence[Order], meter: ResourceMeter, why: Sequence[str]) -> Iterator[list[TrialEvent]]:
+    """Train trials side by side; yields their events, one epoch of all of them at a time.
+
+    Args:
+        why: notes on larger groups that did not train.
+    """
     first = orders[0]
     if first.gpus:  # of a trial that Ray stopped, or of the last bundle of this order
         drop_garbage()
@@ -242,7 +247,7 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Trial
     saves = first.saving_share > 0 and len(orders) == 1
     saved = EpochCheckpoints(first, meter.seconds) if saves else None
     past = Resumed() if saved is None else saved.resume(trainer)
-    notes = [] if saved is None else saved.notes
+    notes = [*why, *([] if saved is None else saved.notes)]
     attempts = [_begun(trainer, order, member, past, notes) for member, order in enumerate(orders)]
     yield [TrialEvent(trial=order.id, attempt=begun) for order, begun in zip(orders, attempts, strict=True)]
     for count in range(1, len(past.epochs) + 1):
@@ -256,7 +261,7 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Trial
                 save_weights(trial.best_state, storage_path(orders[member].checkpoint))
                 trial.best_state = {}
         meter.lap([orders[member].id for member, _ in results])
-        notes = [*cache_notes(trainer), *(saved.notes if saved is not None else ())]
+        notes = [*why, *cache_notes(trainer), *(saved.notes if saved is not None else ())]
         events = []
         for member, result in results:
             order, changes = orders[member], {"storage_notes": notes, **dict(meter.of(orders[member].id))}

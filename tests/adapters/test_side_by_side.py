@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.layers.side_by_side import ApartError
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tests.adapters.test_graphs import a_recorder
@@ -63,7 +62,7 @@ def test_steps_side_by_side_are_recorded_as_graphs(make_stack: Make):
 
 
 def test_relative_positions_that_no_trial_has_for_itself_keep_trials_apart(make_stack: Make):
-    with pytest.raises(ApartError, match="cannot train side by side"):
+    with pytest.raises(ValueError, match="cannot train side by side"):
         make_stack("sentence_classification", "linear", TRIALS, mode="lora", family="deberta-v2")
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
 from meltpoint.adapters.features import entries
 from meltpoint.adapters.files import NoLocksError
 from meltpoint.adapters.hardware import claim_device
@@ -303,6 +304,23 @@ def test_trials_of_lora_train_side_by_side_on_a_gpu(spec, tmp_path, monkeypatch,
         alone = events_of(order)
         assert attempt.trained_parameters == alone[0].attempt.trained_parameters
         assert attempt.task_parameters == alone[0].attempt.task_parameters
+
+
+def test_trials_of_lora_that_fail_side_by_side_train_alone_and_say_why(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "claim_device", lambda cpus, gpus: claim_device(cpus))
+
+    def refuse(self: object, others: object) -> None:
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(HuggingFaceEncoder, "join_lora", refuse)
+    (cell,) = open_cells(spec.model_copy(update={"modes": ("lora",)}))
+    planner = Planner(spec, [replace(cell, trials=2)], [])
+    planner.gpus = 1
+    orders = [order_of(cell, proposal, tmp_path, gpus=1.0) for proposal in planner.next_together(slots=1)]
+    ended = [event for event in events_of(*orders) if event.outcome is not None]
+    assert [event.outcome.status for event in ended] == ["finished", "finished"]
+    for event in ended:
+        assert "2 trials did not train side by side: RuntimeError: no kernel" in event.attempt.storage_notes[0]
 
 
 def test_an_epoch_of_all_of_them_is_one_result(frozen_orders):

@@ -27,7 +27,6 @@ from meltpoint.adapters.families.huggingface.architecture import name_without
 from meltpoint.adapters.families.huggingface.pretrained import UNBOUNDED, TransformersHead
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
-from meltpoint.adapters.layers.side_by_side import ApartError
 
 _ROUNDING = 1e-4
 """The largest allowed difference between a shortcut's states and the full computation's, in float32."""
@@ -187,7 +186,7 @@ class HuggingFaceEncoder(Encoder):
             for part in parts[0]:
                 part.lora_B[architecture.ADAPTER].weight.zero_()
         if not is_same:
-            raise ApartError(f"trials cannot train side by side on {self.revision}.")
+            raise ValueError(f"trials cannot train side by side on {self.revision}.")
 
     def save_lora(self, folder: Path) -> None:
         """See `Encoder.save_lora`."""
