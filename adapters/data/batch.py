@@ -196,7 +196,7 @@ class Batch:
         }
         if self.source is not None:
             starts = self.source.pieces.numel() * torch.arange(times, device=self.pieces.device)
-            made["source_places"] += starts.repeat_interleave(len(self.pieces))[:, None]
+            made["source_places"] += starts[:, None].expand(-1, len(self.pieces)).reshape(-1, 1)
             made["source"] = self.source.repeated(times)
         return replace(self, places=None, lengths=(), **made)
 
