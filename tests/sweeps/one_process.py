@@ -56,7 +56,7 @@ def driver_of(spec, cells, folder: Path, gpus: float = 0.0) -> tuple[SweepDriver
     ledger.create()
     screen: Any = Screen()
     planner = Planner(spec, cells, ledger.records())
-    scorer = SimpleNamespace(prepare=lambda: None, has=lambda trial: True, submitted=set())
+    scorer = SimpleNamespace(prepare=lambda _: None, has=lambda trial: True, submitted=set())
     resources = Resources(storage=str(folder), gpus_per_trial=gpus)
     return SweepDriver(planner, ledger, screen, screen, scorer, resources), screen
 

@@ -30,7 +30,7 @@ from meltpoint.sweeps.storage.files import features_folder
 from meltpoint.sweeps.worker import resources, worker
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, TrialEvent, TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order
-from meltpoint.tests.sweeps.one_process import order_of
+from meltpoint.tests.sweeps.one_process import drive, driver_of, order_of
 
 NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
 
@@ -321,6 +321,16 @@ def test_trials_of_lora_that_fail_side_by_side_train_alone_and_say_why(spec, tmp
     assert [event.outcome.status for event in ended] == ["finished", "finished"]
     for event in ended:
         assert "2 trials did not train side by side: RuntimeError: no kernel" in event.attempt.storage_notes[0]
+
+
+def test_a_lora_cell_on_a_gpu_is_searched_side_by_side_and_its_finals_train_alone(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "claim_device", lambda cpus, gpus: claim_device(cpus))
+    spec = spec.model_copy(update={"modes": ("lora",), "default_finals": False})
+    driver, _ = driver_of(spec, [replace(cell, trials=3, seeds=2) for cell in open_cells(spec)], tmp_path, gpus=1.0)
+    driver.planner.gpus = 1
+    drive(driver, 5)
+    found = [(one.role, one.trained_together, one.answered_by) for one in driver.ledger.records()]
+    assert sorted(found) == [("final", 1, None)] * 2 + [("search", 3, None)] * 3
 
 
 def test_an_epoch_of_all_of_them_is_one_result(frozen_orders):
