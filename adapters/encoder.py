@@ -40,7 +40,7 @@ class Encoder(nn.Module, ABC):
         static: whether a GPU may record it as a CUDA graph: it reads a wider padding with the same result, and its
             forward pass does not depend on numbers that the host reads from the device.
         supports_checkpointing: whether it can recompute its activations in the backward pass instead of keeping them.
-        checkpoints: whether it does.
+        checkpoints: whether it does so now.
         native: the classification head that its family puts on it; None if there is none.
         pooling: the pooling that turns its states into a sentence vector, if it was trained with one.
     """

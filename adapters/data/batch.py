@@ -198,7 +198,7 @@ class Batch:
             starts = self.source.pieces.numel() * torch.arange(times, device=self.pieces.device)
             made["source_places"] += starts[:, None].expand(-1, len(self.pieces)).reshape(-1, 1)
             made["source"] = self.source.repeated(times)
-        return replace(self, places=None, lengths=(), **made)
+        return replace(self, places=None, lengths=tuple(sorted(self.lengths * times)), **made)
 
     def to(self, device: torch.device) -> Batch:
         """The same batch with every tensor on `device`."""

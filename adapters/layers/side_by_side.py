@@ -40,7 +40,8 @@ class SideBySide(nn.Module):
         every = [functional.pad(layer.weight.detach(), (0, columns - size[1], 0, rows - size[0]))
                  for layer, size in zip(layers, self.sizes, strict=True)]  # fmt: skip
         self.weight = nn.Parameter(torch.stack(every))
-        self.register_buffer("factors", torch.tensor(factors)[:, None, None], persistent=False)
+        numbers = torch.tensor(factors, device=self.weight.device)[:, None, None]
+        self.register_buffer("factors", numbers, persistent=False)
 
     def forward(self, states: Tensor) -> Tensor:
         """(T · batch, …, in) → (T · batch, …, out).
@@ -50,8 +51,7 @@ class SideBySide(nn.Module):
         """
         trials = len(self.weight)
         own = states.view(trials, len(states) // trials, *states.shape[1:]).flatten(1, -2)
-        found = torch.bmm(own, self.weight.transpose(1, 2))
-        found = found * self.factors.to(found.dtype)
+        found = torch.bmm(own, (self.weight * self.factors).transpose(1, 2))
         return found.view(*states.shape[:-1], -1)
 
     def of(self, member: int) -> Tensor:

@@ -82,8 +82,9 @@ class Trainer:
         self.forward = Recorded(model, model.rng, recorder)
         self.trains_encoder = modes.get(mode).trains_encoder
         self.watches_calibration = modes.get(mode).fits_head and self.trains_encoder
-        if self.trains_encoder and self.precision == "bf16" and self.device.type == "cuda":
-            narrow_norms(model.encoder)  # a CPU gains nothing
+        trains_matrices = any(own.requires_grad and own.dim() > 1 for own in model.encoder.parameters())
+        if self.trains_encoder and trains_matrices and self.precision == "bf16" and self.device.type == "cuda":
+            narrow_norms(model.encoder)  # a CPU gains nothing, and trained norms alone need their small steps
         self.table: CompactEmbedding | None = None
         self._open_groups: tuple[bool, ...] = ()
         decay, rule = float(common_value(setting, "weight_decay")), ADAM_RULES[str(common_value(setting, "optimiser"))]
@@ -231,7 +232,7 @@ class Trainer:
             encoder.scale(factors[0])
         self.head_optimiser.step()
         if encoder is None:
-            return False
+            return bool(self.model.beside)
         encoder.step()
         encoder.zero_grad(set_to_none=True)
         return True

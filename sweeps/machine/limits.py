@@ -72,16 +72,6 @@ MOST_TRIALS_OF_A_GPU = 8
 Eight that fine-tune all-MiniLM-L6-v2 train 7.7 times as many examples per second as one on an H100; ten on an H200 took
 about as long as one (`docs/internals/log.md`, 2026-11-26)."""
 
-MOST_TRIALS_UNDER_MPS = 16
-"""The same where NVIDIA's MPS runs their kernels at the same time, for which it is worth a wait on the host: eight
-that fine-tune MiniLM train 1.7 times as many examples as without it (2026-11-28). Sixteen were not measured."""
-
-
-def has_mps() -> bool:
-    """True if NVIDIA's MPS runs on this machine: its control daemon has a pipe where its manual puts it."""
-    return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")) / "control").exists()
-
-
 GPU_MARGIN = 0.5
 """Extra memory of a trial that shares a GPU, as a fraction of the measured need: torch fragments its memory."""
 

@@ -18,7 +18,7 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.modes.top_k import K
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey, Trial
-from meltpoint.sweeps.machine.limits import GPU_MARGIN
+from meltpoint.sweeps.machine.limits import GPU_MARGIN, MOST_TRIALS_OF_A_GPU
 from meltpoint.sweeps.on_ray.cluster_capacity import slots, wait_for_room
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
@@ -149,7 +149,7 @@ def in_words(cells: int, count: int, cpus: float, shares: tuple[float, float], w
 # Shares by measured memory.
 
 
-def share_of(bytes_needed: int, total_bytes: int, most_trials: int) -> float:
+def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS_OF_A_GPU) -> float:
     """The share of a GPU that a trial gets: 1/k, rounded down to Ray's units, for the most trials k that fit.
 
     Any trials whose shares add up to at most 1 fit together, each with its margin. A trial alone on a GPU needs no
@@ -205,7 +205,7 @@ def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float:
         need: Need = ray.get(reference)
         if need.error is not None:
             raise ValueError(need.error)
-        return share_of(need.bytes, need.total_bytes, need.most_trials)
+        return share_of(need.bytes, need.total_bytes)
     except ray.exceptions.RayError as error:
         why = f"its worker died ({str(error).splitlines()[0]})."
     except ValueError as error:

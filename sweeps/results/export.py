@@ -75,6 +75,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
             **spreads_json(cell.default_dev, cell.default_test),
         }
     } if cell.default_finals else {}  # fmt: skip
+    run = next((final for final in cell.finals if final.seed == best.seed), best)  # the one that `train` repeats
     mixed = {"code_versions": [use.as_json() for use in cell.code_uses]} if cell.mixes_code else {}
     return {
         **({"test_round": cell.test_round} if cell.test_round > 1 else {}),
@@ -97,8 +98,8 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
             "notes": list(cell.header.notes),
         },
         "encoder_fingerprint": best.encoder_fingerprint,
-        **({} if best.micro_batch_size is None else {"micro_batch_size": best.micro_batch_size}),
-        **({"gradient_checkpointing": True} if best.gradient_checkpointing else {}),
+        **({} if run.micro_batch_size is None else {"micro_batch_size": run.micro_batch_size}),
+        **({"gradient_checkpointing": True} if run.gradient_checkpointing else {}),
         "hardware": best.hardware.model_dump() if best.hardware else None,
         "code": best.code_version, **mixed, "versions": best.versions or versions(),
     }  # fmt: skip

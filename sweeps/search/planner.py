@@ -163,7 +163,7 @@ class Planner:
         return together
 
     def search_bundle(self, cell: OpenCell, slots: int) -> int:
-        """The largest number of search trials of a cell in one bundle: no worker idles, or no GPU where there are some.
+        """The largest number of search trials of a cell in one bundle, so that no GPU idles or, without, no worker.
 
         A model sees new results only between bundles: of 8 trials once, of 16 or more three times.
         """

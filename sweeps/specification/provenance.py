@@ -152,9 +152,9 @@ def checked_provenance(provenance: Mapping[str, object], path: str) -> dict[str,
 
 def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
     """The dev score that a file records for a seed; for a final on a dev sample, the score that chose its epoch."""
-    if facts.get("seed") == seed:
-        return facts.get("dev")
-    final: Mapping[str, Any] = next((one for one in facts.get("finals", []) if one["seed"] == seed), {})
+    final: Mapping[str, Any] | None = next((one for one in facts.get("finals", []) if one["seed"] == seed), None)
+    if final is None:
+        return facts.get("dev") if facts.get("seed") == seed else None
     sampled: float | None = final.get("dev_of_sample")
     return final.get("dev") if sampled is None else sampled
 

@@ -15,7 +15,6 @@ from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH
 from meltpoint.adapters.training.trial_state import EncodedData
-from meltpoint.sweeps.machine.limits import MOST_TRIALS_OF_A_GPU, MOST_TRIALS_UNDER_MPS, has_mps
 from meltpoint.sweeps.worker.outcome import memory_error_in_short
 from meltpoint.sweeps.worker.resources import release_memory
 from meltpoint.sweeps.worker.work_order import WorkOrder
@@ -31,13 +30,11 @@ class Need:
         bytes: peak GPU memory of one trial's process.
         total_bytes: the GPU's memory.
         error: one line on why nothing was measured; None if it was.
-        most_trials: the most trials that may share this GPU.
     """
 
     bytes: int
     total_bytes: int
     error: str | None = None
-    most_trials: int = MOST_TRIALS_OF_A_GPU
 
 
 class GpuMeter:
@@ -55,8 +52,7 @@ class GpuMeter:
         """The peak memory since `begin`."""
         free, total = torch.cuda.mem_get_info()
         outside = total - free - torch.cuda.memory_reserved()
-        most = MOST_TRIALS_UNDER_MPS if has_mps() else MOST_TRIALS_OF_A_GPU
-        return Need(torch.cuda.max_memory_reserved() + max(0, outside), total, most_trials=most)
+        return Need(torch.cuda.max_memory_reserved() + max(0, outside), total)
 
 
 class ProbeOrder(BaseModel):
@@ -92,9 +88,22 @@ def probe(order: ProbeOrder, hardware: Hardware, meter: GpuMeter) -> Need:
     for word, kind in order.residents:
         warm_encoder(word, kind).to(hardware.device)
     for work in order.bundles:
-        _run_heaviest_steps(work, hardware)
+        _run_largest(work, hardware, meter)
         release_memory()
     return meter.read()
+
+
+def _run_largest(work: WorkOrder, hardware: Hardware, meter: GpuMeter) -> None:
+    """Run the heaviest steps of a bundle, or of half of it, … if it cannot train side by side."""
+    try:
+        _run_heaviest_steps(work, hardware)
+        return
+    except Exception:
+        if len(work) == 1:
+            raise
+    release_memory()
+    meter.begin()
+    _run_largest(work[: len(work) // 2], hardware, meter)
 
 
 def _run_heaviest_steps(work: WorkOrder, hardware: Hardware) -> None:

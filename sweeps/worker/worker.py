@@ -140,13 +140,15 @@ def bundles(orders: Sequence[Order]) -> list[list[Order]]:
 
     On a CPU the orders of a group also read the data in the same order. Trials that read different rows share no work
     there, and batches padded to one width would change the last bits of each. Trials that train their encoder train
-    alone there, since they would share no time; so do those with rates of their own for each layer.
+    alone there, since they would save no time; so do those whose layers have rates of their own, or whose batches were
+    too large for such a GPU.
     """
     groups: dict[object, list[Order]] = {}
     for order in orders:
         own: object = None if order.gpus else order.seed
         if modes.get(order.mode).trains_encoder:
-            is_alone = not order.gpus or any(trick.is_on(order.setting) for trick in encoder_tricks())
+            is_split = bool(order.ceilings or order.plain_ceilings)
+            is_alone = not order.gpus or is_split or any(trick.is_on(order.setting) for trick in encoder_tricks())
             own = order.id if is_alone else order.setting["encoder_dropout"]
         groups.setdefault((bundle_key(order.setting, order.mode, order.head), own), []).append(order)
     return list(groups.values())
@@ -178,7 +180,7 @@ def run(work: WorkOrder, began: float | None = None) -> Iterator[list[TrialEvent
 def _run_stack(
     orders: Sequence[Order], meter: ResourceMeter, notes: tuple[str, ...] = ()
 ) -> Iterator[list[TrialEvent]]:  # fmt: skip
-    """Train trials side by side; if memory does not allow that, or anything for LoRA, half of them at a time."""
+    """Train trials side by side; half of them at a time if memory is too small, LoRA's one by one if they cannot."""
     open_trials = {order.id: Attempt() for order in orders}
     has_trained = False
     try:
@@ -196,12 +198,14 @@ def _run_stack(
             yield _endings(open_trials, lost_gpu(error))
             raise  # no later trial of this process could train; Tune ends it, and the trials run elsewhere
         outcome = _outcome_of(error, orders)  # any other error is these trials' outcome; the sweep continues
-        may_halve = is_out_of_memory(error) or modes.get(orders[0].mode).trains_encoder
-    if may_halve and len(orders) > 1 and not has_trained:
+        lacks_memory = is_out_of_memory(error)
+        is_refused = outcome.cause == "setting" and modes.get(orders[0].mode).trains_encoder
+    if (lacks_memory or is_refused) and len(orders) > 1 and not has_trained:
         release_memory()
-        half, why = len(orders) // 2, (*notes, f"{len(orders)} trials did not train side by side: {outcome.error}")
-        yield from _run_stack(orders[:half], meter, why)
-        yield from _run_stack(orders[half:], meter, why)
+        size = -(-len(orders) // 2) if lacks_memory else 1
+        why = (*notes, f"{len(orders)} trials did not train side by side: {outcome.error}")
+        for start in range(0, len(orders), size):
+            yield from _run_stack(orders[start : start + size], meter, why)
         return
     meter.lap([*open_trials])
     used = {trial: attempt.model_copy(update=dict(meter.of(trial))) for trial, attempt in open_trials.items()}
@@ -243,7 +247,7 @@ def _train(orders: Sequence[Order], meter: ResourceMeter, why: Sequence[str]) ->
         if isinstance(trainer.frozen_states, FeatureCache):
             trainer.frozen_states.ends_at = trainer.ends_at
     check_room(trainer, scratch_of(storage_path(first.checkpoint)))
-    # Trials side by side are not saved: their epochs are short, and a resume would need the same group.
+    # Trials side by side are not saved: a resume would need the same group.
     saves = first.saving_share > 0 and len(orders) == 1
     saved = EpochCheckpoints(first, meter.seconds) if saves else None
     past = Resumed() if saved is None else saved.resume(trainer)

@@ -152,6 +152,18 @@ def test_narrow_norms_round_states_and_change_nothing_in_float32(load_tiny: Call
     assert list(encoder.state_dict()) == names
 
 
+@pytest.mark.parametrize("head", ["linear", "pooling", "native", "mlp", "bilstm"])
+@pytest.mark.parametrize("mode", ["fine_tuning", "lora"])
+def test_heads_train_on_narrow_states_as_on_wide_ones(make_trainer: Make, mode: str, head: str):
+    losses = []
+    for is_narrow in (False, True):
+        trainer = make_trainer(mode, head=head, precision="bf16", dropout=0.0, encoder_dropout=0.0, learning_rate=1e-3)
+        if is_narrow:
+            narrow_norms(trainer.model.encoder)
+        losses.append([result.train_loss for result in trainer.results()])
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+
+
 def test_each_shape_is_recorded_once(make_trainer: Make):
     recorder = a_recorder()
     trainer = trained(make_trainer, recorder, epochs=6)

@@ -63,7 +63,7 @@ def test_one_trial_more_would_not_fit(case, most):
 @given(totals, st.integers(1, 100 * GIB))
 def test_what_a_whole_gpu_is_too_small_for_is_refused_with_the_remedy(total, more):
     with pytest.raises(ValueError, match="lower batch_size or max_pieces"):
-        share_of(total + more, total, 8)
+        share_of(total + more, total)
 
 
 # --- what is probed ---
@@ -92,9 +92,9 @@ def test_a_frozen_cell_is_probed_with_the_largest_bundles_that_it_may_train(prob
 
 def test_shares_leave_the_margin_and_are_no_smaller_than_an_eighth():
     """A limit may change with figures of a GPU in docs/internals/log.md, and this test with it."""
-    assert share_of(0, 80 * GIB, 8) == 1 / 8
-    assert share_of(27 * GIB, 80 * GIB, 8) == 1.0, "two would need 81 GiB with half as much again"
-    assert share_of(8 * GIB, 80 * GIB, 8) == 0.1666, "six, with 12 GiB each"
+    assert share_of(0, 80 * GIB) == 1 / 8
+    assert share_of(27 * GIB, 80 * GIB) == 1.0, "two would need 81 GiB with half as much again"
+    assert share_of(8 * GIB, 80 * GIB) == 0.1666, "six, with 12 GiB each"
 
 
 def test_an_encoder_that_frozen_trials_leave_on_the_gpu_counts_for_every_cell(probed, cells):
@@ -208,24 +208,39 @@ def test_a_probe_leaves_the_encoder_as_it_was(probed):
     assert all(torch.equal(before[name], weight) for name, weight in encoder.state_dict().items())
 
 
+@pytest.mark.parametrize("fits", [1, 2, 4])
+def test_a_bundle_that_cannot_train_side_by_side_is_probed_in_halves(spec, monkeypatch, fits: int):
+    (cell,) = open_cells(spec.model_copy(update={"modes": ("lora",)}))
+    planner = Planner(spec, [replace(cell, trials=4, searcher="random")], [])
+    planner.gpus = 1
+    (order,) = placement.probe_orders(planner, orders_from([cell]), gpus=1).values()
+    ran = []
+
+    def steps(work: Sequence[object], hardware: object) -> None:
+        ran.append(len(work))
+        if len(work) > fits:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(gpu_probe, "_run_heaviest_steps", steps)
+    meter = FakeMeter(Need(GIB, 80 * GIB))
+    assert gpu_probe.probe(order, claim_device(1), meter) == Need(GIB, 80 * GIB)
+    assert ran == [size for size in (4, 2, 1) if size >= fits]
+
+
+def test_a_bundle_of_lora_is_probed_side_by_side(spec):
+    (cell,) = open_cells(spec.model_copy(update={"modes": ("lora",)}))
+    planner = Planner(spec, [replace(cell, trials=2)], [])
+    planner.gpus = 1
+    (order,) = placement.probe_orders(planner, orders_from([cell]), gpus=1).values()
+    assert [len(work) for work in order.bundles] == [2]
+    assert gpu_probe.probe(order, claim_device(1), FakeMeter(Need(1, 2))) == Need(1, 2)
+
+
 def test_what_lies_on_the_gpu_outside_torchs_memory_counts_as_needed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 9 * GIB)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 12 * GIB)
     assert gpu_probe.GpuMeter().read() == Need(13 * GIB, 80 * GIB)
-
-
-def test_twice_as_many_trials_share_a_gpu_under_mps(monkeypatch, tmp_path):
-    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (79 * GIB, 80 * GIB))
-    for name in ("memory_reserved", "max_memory_reserved"):
-        monkeypatch.setattr(torch.cuda, name, lambda: GIB)
-    shares = []
-    for _ in range(2):
-        need = gpu_probe.GpuMeter().read()
-        shares.append(share_of(need.bytes, need.total_bytes, need.most_trials))
-        (tmp_path / "control").touch()
-    assert shares == [1 / 8, 1 / 16]
 
 
 @pytest.mark.parametrize(

@@ -15,22 +15,19 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
 from meltpoint.adapters.features import entries
 from meltpoint.adapters.files import NoLocksError
-from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.ledger.records import ResourceUse
 from meltpoint.sweeps.machine.limits import Memory
 from meltpoint.sweeps.on_ray.workers import result_of
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import features_folder
 from meltpoint.sweeps.worker import resources, worker
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, TrialEvent, TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order
-from meltpoint.tests.sweeps.one_process import drive, driver_of, order_of
+from meltpoint.tests.sweeps.one_process import order_of
 
 NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
 
@@ -281,56 +278,6 @@ def test_trials_taken_up_together_say_each_what_it_says_alone(frozen_orders):
         assert own == [None, 1, 2]
         assert alone_or_not(events, order.id) == alone_or_not(events_of(order), order.id)
         assert (Path(order.checkpoint) / worker.WEIGHTS).exists()
-
-
-@pytest.mark.parametrize("unlike", [None, "gpus", "trick", "encoder_dropout"])
-def test_trials_of_lora_train_side_by_side_on_a_gpu(spec, tmp_path, monkeypatch, unlike: str | None):
-    monkeypatch.setattr(worker, "claim_device", lambda cpus, gpus: claim_device(cpus))
-    (cell,) = open_cells(spec.model_copy(update={"modes": ("lora",)}))
-    planner = Planner(spec, [replace(cell, trials=3)], [])
-    planner.gpus = 1
-    still = {"dropout": 0.0, "encoder_dropout": 0.0}
-    orders = [
-        order_of(cell, proposal, tmp_path, gpus=float(unlike != "gpus"), setting={
-            **proposal.setting, **still, "lora.rank": 4 + place,
-            **({"gradual_unfreezing": True, "gradual_unfreezing.epochs_per_group": 0.1} if unlike == "trick" else {}),
-            **({"encoder_dropout": place / 10} if unlike == "encoder_dropout" else {}),
-        })
-        for place, proposal in enumerate(planner.next_together(slots=1))
-    ]  # fmt: skip
-    begun = [event.attempt for event in events_of(*orders) if event.epoch is None]
-    assert [attempt.trained_together for attempt in begun] == ([3, 3, 3] if unlike is None else [1, 1, 1])
-    for order, attempt in zip(orders, begun, strict=True):
-        alone = events_of(order)
-        assert attempt.trained_parameters == alone[0].attempt.trained_parameters
-        assert attempt.task_parameters == alone[0].attempt.task_parameters
-
-
-def test_trials_of_lora_that_fail_side_by_side_train_alone_and_say_why(spec, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "claim_device", lambda cpus, gpus: claim_device(cpus))
-
-    def refuse(self: object, others: object) -> None:
-        raise RuntimeError("no kernel")
-
-    monkeypatch.setattr(HuggingFaceEncoder, "join_lora", refuse)
-    (cell,) = open_cells(spec.model_copy(update={"modes": ("lora",)}))
-    planner = Planner(spec, [replace(cell, trials=2)], [])
-    planner.gpus = 1
-    orders = [order_of(cell, proposal, tmp_path, gpus=1.0) for proposal in planner.next_together(slots=1)]
-    ended = [event for event in events_of(*orders) if event.outcome is not None]
-    assert [event.outcome.status for event in ended] == ["finished", "finished"]
-    for event in ended:
-        assert "2 trials did not train side by side: RuntimeError: no kernel" in event.attempt.storage_notes[0]
-
-
-def test_a_lora_cell_on_a_gpu_is_searched_side_by_side_and_its_finals_train_alone(spec, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "claim_device", lambda cpus, gpus: claim_device(cpus))
-    spec = spec.model_copy(update={"modes": ("lora",), "default_finals": False})
-    driver, _ = driver_of(spec, [replace(cell, trials=3, seeds=2) for cell in open_cells(spec)], tmp_path, gpus=1.0)
-    driver.planner.gpus = 1
-    drive(driver, 5)
-    found = [(one.role, one.trained_together, one.answered_by) for one in driver.ledger.records()]
-    assert sorted(found) == [("final", 1, None)] * 2 + [("search", 3, None)] * 3
 
 
 def test_an_epoch_of_all_of_them_is_one_result(frozen_orders):

@@ -164,6 +164,8 @@ class HuggingFaceEncoder(Encoder):
         # peft asks transformers by an older name.
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             self._lora = (get_peft_model(self.model, config),)
+        for part in architecture.lora_parts(self.model):
+            part.cast_input_dtype_enabled = False  # autocast casts what needs it
         self._group_of = {name: groups[name_without(name)] for name, _ in self.model.named_parameters()}
 
     def join_lora(self, others: Sequence[Encoder]) -> None:
@@ -171,11 +173,12 @@ class HuggingFaceEncoder(Encoder):
 
         DeBERTa's layers also read its relative positions, which no trial has for itself.
         """
-        every, batch = (self, *others), self._batch("a b c", "a").repeated(1)
+        every = (self, *others)
+        batch = self._batch("a b c", "a").repeated(1).to(next(self.parameters()).device)
         parts = [architecture.lora_parts(one) for one in every]
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             for part in itertools.chain(*parts):  # at 0, as they begin, they would hide a difference
-                nn.init.normal_(part.lora_B[architecture.ADAPTER].weight)
+                nn.init.normal_(part.lora_B[architecture.ADAPTER].weight, std=0.02)
             expected = torch.cat([one.eval().top(batch) for one in every])
             architecture.join_lora(parts)
             try:
