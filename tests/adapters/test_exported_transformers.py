@@ -21,6 +21,7 @@ from meltpoint.adapters import exported_transformers, heads
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.exported_transformers import head_weights, save_onnx_folder, save_transformers_folder
+from meltpoint.adapters.families.huggingface.pretrained import auto_class
 from meltpoint.tasks.core.task import Example, Kind
 
 Make = Callable[..., Any]
@@ -281,10 +282,9 @@ def test_the_runtime_gives_the_models_scores_for_texts_of_any_number_and_length(
 
 def plain_scores(trainer: Any, folder: Path, inputs: dict[str, Any]) -> Any:
     """The scores of the plain folder of transformers, which other tests compare with ours."""
-
     plain, task = folder / "plain", trainer.data.task
     save_transformers_folder(plain, trainer.model, task, "fine_tuning", "native", trainer.setting, {})
-    model = exported_transformers.auto_class(task.kind).from_pretrained(plain).eval()
+    model = auto_class(task.kind).from_pretrained(plain).eval()
     with torch.no_grad():
         return model(**{name: torch.from_numpy(array) for name, array in inputs.items()}).logits.numpy()
 
