@@ -97,6 +97,7 @@ CASES: dict[str, dict[str, Any]] = {
     "unfreezing": {"mode": "fine_tuning", "head": "linear", "gradual_unfreezing": True},
     "frozen": {"mode": "feature_extraction", "head": "bilstm"},
     "stack": {"mode": "stack_and_finetune", "head": "bilstm"},
+    "moments in bf16": {"mode": "fine_tuning", "head": "linear", "optimiser": "adamw_bf16"},
     "bert_adam": {"mode": "fine_tuning", "head": "mlp", "optimiser": "bert_adam"},
     "focal": {"mode": "fine_tuning", "head": "linear", "focal_gamma": 2.0, "class_weights": "balanced"},
 }
@@ -127,7 +128,8 @@ def test_recorded_steps_have_the_bits_of_plain_steps(make_trainer: Make, case: s
     assert [r.dev for r in recorded.trials[0].results] == [r.dev for r in plain.trials[0].results]
 
 
-@pytest.mark.parametrize("case", sorted(CASES.keys() - {"lp_ft"}))  # a solver's last digits decide its start
+# A solver's last digits decide where lp_ft starts, and bf16 rounds more than last digits.
+@pytest.mark.parametrize("case", sorted(CASES.keys() - {"lp_ft", "moments in bf16"}))
 def test_wider_padding_changes_nothing_but_rounding(make_trainer: Make, case: str):
     recorded = trained(make_trainer, a_recorder(), **CASES[case])
     plain = trained(make_trainer, None, **CASES[case])

@@ -7,7 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters.encoder import LayerGroup
-from meltpoint.adapters.training.optimisers import ADAMW, BERT_ADAM, FUSED_FROM, AdamRule, EncoderAdamW, StackedAdamW
+from meltpoint.adapters.training.optimisers import (
+    ADAM_RULES,
+    ADAMW,
+    ADAMW_BF16,
+    BERT_ADAM,
+    FUSED_FROM,
+    AdamRule,
+    EncoderAdamW,
+    StackedAdamW,
+)
 from meltpoint.tests.adapters import published_bert_adam
 
 RATES, DECAYS = torch.tensor([1e-3, 3e-2, 0.0]), torch.tensor([0.0, 0.1, 0.3])
@@ -120,7 +129,7 @@ def test_kept_members_train_on_as_they_would_have():
 # --- an encoder's ---
 
 STEPS, DECAY = 12, 0.3
-RULES = pytest.mark.parametrize("rule", [ADAMW, BERT_ADAM], ids=["adamw", "bert_adam"])
+RULES = pytest.mark.parametrize("rule", ADAM_RULES.values(), ids=ADAM_RULES.keys())
 
 
 def groups_of(*layers: nn.Module) -> list[LayerGroup]:
@@ -187,6 +196,22 @@ def test_an_encoders_steps_of_bert_adam_are_those_of_berts_released_code():
         gradients = [None if gradient is None else gradient[few] for gradient in given[number]]
         expected = published_bert_adam.moved(start.detach()[few], gradients, rates, decay)
         torch.testing.assert_close(one.detach()[few].double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_moments_in_bf16_stay_where_they_are_and_move_weights_almost_as_wide_ones_do():
+    start, wide, narrow = layers_of(), layers_of(), layers_of()
+    moved(wide, 1.0)
+    adam = moved(narrow, 1.0, ADAMW_BF16)
+    for first, one, other in zip(start, wide, narrow, strict=True):
+        for name, own in first.state_dict().items():
+            steps, narrow_steps = (layer.state_dict()[name] - own for layer in (one, other))
+            assert (narrow_steps - steps).norm() < 0.02 * steps.norm()
+    before = {name: own.data_ptr() for name, own in adam.moments().items()}
+    give_gradients(narrow, 1)
+    adam.step()
+    assert {name: own.data_ptr() for name, own in adam.moments().items()} == before
+    kinds = {name.partition("/")[2]: own.dtype for name, own in adam.moments().items()}
+    assert kinds == {"step": torch.float32, "exp_avg": torch.bfloat16, "exp_avg_sq": torch.bfloat16}
 
 
 @RULES
