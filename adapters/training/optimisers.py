@@ -96,7 +96,7 @@ class EncoderAdamW(torch.optim.AdamW):
                 self.state[parameter] = {"step": step, **moments}
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every weight that has a gradient."""
         if self._moments == torch.float32:
             super().step(closure)
