@@ -53,6 +53,7 @@ CANNOT = {
     "docs/own_data.md: meltpoint doctor": "its status is 1 where something is lacking; tests/sweeps/test_doctor.py",
     "docs/analyses.md: meltpoint sweep --name genres --encoder bert-base": HUB,
     "docs/analyses.md: meltpoint analyse genres genres": "it is of the sweep before it, which reads from the hub",
+    "docs/analyses.md: meltpoint analyse figure_1": "it is of a sweep that reads from the hub",
     "docs/clusters.md: meltpoint": CLUSTER,
     "docs/papers.md: meltpoint plan --spec to_tune_or_not": HUB,
     "docs/papers.md: meltpoint sweep --spec to_tune_or_not": HUB,
