@@ -93,8 +93,8 @@ COMMON = (
     Parameter("encoder_dropout", 0.1, "dropout ratio inside the encoder while it trains", 0.0, 0.95),
     Parameter(
         "optimiser", "adamw",
-        "adamw; adamw_bf16: with an encoder's moments in bf16, for less memory; or bert_adam: BERT's own, without bias "
-        "correction and with an epsilon of 1e-6", choices=("adamw", "adamw_bf16", "bert_adam"), shapes=True,
+        "adamw; adamw_bf16, which keeps an encoder's moments in bf16 to save memory; or bert_adam, BERT's own, without "
+        "bias correction and with an epsilon of 1e-6", choices=("adamw", "adamw_bf16", "bert_adam"), shapes=True,
     ),
     Parameter("weight_decay", 0.01, "Adam's decoupled weight decay; never on biases and layer norms", 0.0, 1.0),
     Parameter("epochs", 3, "passes over the training data; with patience, the maximum", 1, 1000),

@@ -101,7 +101,7 @@ class EncoderAdamW(torch.optim.AdamW):
         if self._moments == torch.float32:
             super().step(closure)
             return
-        # torch's kernel needs moments of the weights' type. They return in place, where a CUDA graph reads them.
+        # torch's kernel needs moments of the weights' type. They are copied back in place, where a CUDA graph reads.
         kept = {(p, name): own for p, state in self.state.items() for name, own in state.items() if name in MOMENTS}
         for (parameter, name), own in kept.items():
             self.state[parameter][name] = own.float()

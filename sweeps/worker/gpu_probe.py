@@ -94,7 +94,7 @@ def probe(order: ProbeOrder, hardware: Hardware, meter: GpuMeter) -> Need:
 
 
 def _run_largest(work: WorkOrder, hardware: Hardware, meter: GpuMeter) -> None:
-    """Run the heaviest steps of a bundle, or of half of it, … if it cannot train side by side."""
+    """Run the heaviest steps of a bundle; if that fails, of half of it, then of a quarter, down to one trial."""
     try:
         _run_heaviest_steps(work, hardware)
         return

@@ -180,7 +180,7 @@ def run(work: WorkOrder, began: float | None = None) -> Iterator[list[TrialEvent
 def _run_stack(
     orders: Sequence[Order], meter: ResourceMeter, notes: tuple[str, ...] = ()
 ) -> Iterator[list[TrialEvent]]:  # fmt: skip
-    """Train trials side by side; half of them at a time if memory is too small, LoRA's one by one if they cannot."""
+    """Train trials side by side: half of them at a time if memory is too small, and LoRA's one by one if that fails."""
     open_trials = {order.id: Attempt() for order in orders}
     has_trained = False
     try:

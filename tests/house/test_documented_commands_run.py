@@ -48,6 +48,7 @@ CANNOT = {
     "CONTRIBUTING.md: make": SELF,
     "docs/agents.md: meltpoint mcp": "it serves until its client ends; tests/reports/test_mcp_server.py has one",
     "docs/own_data.md: make install": SELF,
+    "docs/index.md: meltpoint tune train.csv": "it takes minutes; tests of `tune` run it small",
     "docs/own_data.md: meltpoint tune train.csv": "it takes minutes; tests of `tune` run it small",
     "docs/own_data.md: meltpoint predict reviews": "it is of the sweep before it; tests/sweeps/test_predicting.py",
     "docs/own_data.md: meltpoint doctor": "its status is 1 where something is lacking; tests/sweeps/test_doctor.py",

@@ -377,7 +377,7 @@ def lora_parts(model: nn.Module) -> list[Any]:
     return [part for part in model.modules() if isinstance(part, LoraLayer)]
 
 
-def join_lora(models: Sequence[Sequence[Any]]) -> None:
+def put_side_by_side(models: Sequence[Sequence[Any]]) -> None:
     """Put the LoRA matrices of several models' layers side by side into the first model's."""
     for same in zip(*models, strict=True):
         part = same[0]

@@ -180,7 +180,7 @@ class HuggingFaceEncoder(Encoder):
             for part in itertools.chain(*parts):  # at 0, as they begin, they would hide a difference
                 nn.init.normal_(part.lora_B[architecture.ADAPTER].weight, std=0.02)
             expected = torch.cat([one.eval().top(batch) for one in every])
-            architecture.join_lora(parts)
+            architecture.put_side_by_side(parts)
             try:
                 found = self.top(batch.repeated(len(every)))
                 is_same = torch.allclose(found, expected, rtol=_ROUNDING, atol=_ROUNDING)
